@@ -1,0 +1,84 @@
+"""Source separation with deep generative priors.
+
+A separation is a **prior** (what a source looks like), a **mixing** (how the sources became what was
+observed) and a **sampler** (how the posterior is explored):
+
+    prior = basis.load_prior("mnist")
+    result = basis.separate(mixture, prior, alphas=(1.0, 1.0), sampler="basis", seed=0)
+    result.sources  # (batch, 2, 1, 28, 28), in [0, 1]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from basis._errors import BasisError
+from basis._version import __version__
+
+if TYPE_CHECKING:
+    from basis import data, metrics, mixings, nn, priors, samplers, training
+    from basis._separate import Progress, Result, separate
+    from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
+    from basis.priors import DenoiserPrior, GaussianMixture, Prior, list_priors, load_prior
+    from basis.samplers import Sampler
+
+# Public names load where they are first used, so that `import basis` and `basis --help` answer at once.
+_HOMES = {
+    "DenoiserPrior": "basis.priors",
+    "GaussianMixture": "basis.priors",
+    "Mixing": "basis.mixings",
+    "Prior": "basis.priors",
+    "Progress": "basis._separate",
+    "Result": "basis._separate",
+    "Sampler": "basis.samplers",
+    "grey": "basis.mixings",
+    "grey_mixture": "basis.mixings",
+    "list_priors": "basis.priors",
+    "load_prior": "basis.priors",
+    "mixture": "basis.mixings",
+    "mixtures": "basis.mixings",
+    "separate": "basis._separate",
+}
+_ROOMS = ("data", "metrics", "mixings", "nn", "priors", "samplers", "training")
+
+__all__ = [
+    "BasisError",
+    "DenoiserPrior",
+    "GaussianMixture",
+    "Mixing",
+    "Prior",
+    "Progress",
+    "Result",
+    "Sampler",
+    "__version__",
+    "data",
+    "grey",
+    "grey_mixture",
+    "list_priors",
+    "load_prior",
+    "metrics",
+    "mixings",
+    "mixture",
+    "mixtures",
+    "nn",
+    "priors",
+    "samplers",
+    "separate",
+    "training",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _ROOMS:
+        value = importlib.import_module(f"basis.{name}")
+    else:
+        raise AttributeError(f"module 'basis' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,63 @@
+"""Data: image sets, pictures and mixtures, read from files into tensors.
+
+Pixels are in [0, 1] once they are floats. Names are resolved at first use, so that importing this package
+loads neither torch nor Pillow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from basis.data._catalogue import CatalogueEntry, catalogue
+    from basis.data._download import PUBLISHED, Published, download
+    from basis.data._imageset import ImageSet
+    from basis.data._load import load_images
+    from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
+    from basis.data._pictures import read_image
+    from basis.data._places import data_root
+
+__all__ = [
+    "PUBLISHED",
+    "CatalogueEntry",
+    "ImageSet",
+    "MixtureFile",
+    "Published",
+    "catalogue",
+    "data_root",
+    "download",
+    "load_images",
+    "read_array",
+    "read_image",
+    "read_mixture",
+    "write_mixture",
+]
+
+_HOME = {
+    "PUBLISHED": "_download",
+    "CatalogueEntry": "_catalogue",
+    "ImageSet": "_imageset",
+    "MixtureFile": "_mixture",
+    "Published": "_download",
+    "catalogue": "_catalogue",
+    "data_root": "_places",
+    "download": "_download",
+    "load_images": "_load",
+    "read_array": "_mixture",
+    "read_image": "_pictures",
+    "read_mixture": "_mixture",
+    "write_mixture": "_mixture",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,178 @@
+"""From a name or a path to an image set."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from basis._errors import BasisError
+from basis.data import _arrays, _cifar, _pictures
+from basis.data._folder import read_folder
+from basis.data._idx import is_idx, labels_beside, read_idx
+from basis.data._imageset import ImageSet
+from basis.data._pixels import as_bytes, as_nchw, check_channels, check_size, resize, to_channels
+from basis.data._places import (
+    CIFAR_FOLDER,
+    MNIST_FILES,
+    MNIST_FOLDER,
+    NAMES,
+    Split,
+    check_split,
+    data_root,
+    find_path,
+    is_cifar_folder,
+    missing,
+    mnist_folder,
+    plain_or_gz,
+)
+
+DIGITS = tuple("0123456789")
+
+
+def load_images(
+    source: str | Path,
+    split: Split = "train",
+    *,
+    root: str | Path | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+) -> ImageSet:
+    """An image set by name or from a file or folder.
+
+    Names (as plain text; a folder of such a name is reached as `./mnist`):
+
+    - `mnist`, `cifar10`: below the data root (`root`, else `$BASIS_DATA`, else `~/.cache/basis`);
+    - `sample`: 512 MNIST test digits that ship with the package, the same for both splits.
+
+    Paths, looked up in the working folder and then below the data root:
+
+    - an idx file, plain or gzip (labels are taken from the file beside it), or a folder of MNIST's idx files;
+    - a folder of CIFAR-10 batches;
+    - a folder of pictures, at any depth: first-level sub-folders are classes, and where the folder has
+      `train`, `val` or `test` in it, `split` picks (`test` falls back to `val`);
+    - one picture;
+    - an .npy, or an .npz with `images` and, if there are any, `labels`: uint8, or floats in [0, 1] rounded
+      to bytes. (h, w) is one grey image; (c, h, w) and (h, w, c) one image and (n, c, h, w) and (n, h, w, c)
+      several, with c 1 or 3; any other (n, h, w) several grey ones.
+
+    `split` matters only where the source has splits. With `size`, images are cropped to their central square
+    and resized with antialiasing; without it, they must agree in size. `channels` 1 or 3 converts between
+    grey and colour.
+    """
+    check_split(split)
+    check_size(size)
+    check_channels(channels)
+    if isinstance(source, str) and source in NAMES:
+        found = _load_named(source, split, data_root(root))
+    else:
+        path = find_path(source, root)
+        if path is None:
+            raise _not_found(source, root)
+        found = _load_path(path, split, size, channels)
+    images = resize(to_channels(found.images, channels), size)
+    return ImageSet(images, found.labels, found.name, found.source, found.classes)
+
+
+def _load_named(name: str, split: Split, root: Path) -> ImageSet:
+    if name == "mnist":
+        return _load_mnist(root / MNIST_FOLDER, split)
+    if name == "cifar10":
+        return _load_cifar(root / CIFAR_FOLDER, split)
+    with resources.as_file(resources.files("basis.data") / "sample" / "mnist.npz") as path:
+        arrays = _arrays.load_arrays(path)
+    return _image_set(
+        arrays["images"][:, None],
+        arrays["labels"],
+        name,
+        "first 512 digits of the MNIST test set, shipped with the package",
+        DIGITS,
+    )
+
+
+def _load_path(path: Path, split: Split, size: int | None, channels: int | None) -> ImageSet:
+    name = path.name or path.resolve().name
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        if is_cifar_folder(path):
+            return _load_cifar(path, split)
+        if folder := mnist_folder(path):
+            return _load_mnist(folder, split)
+        images, labels, classes = read_folder(path, split, size=size, channels=channels)
+        return ImageSet(images, labels, name, f"{split} pictures in {path}", classes)
+    if suffix in _arrays.SUFFIXES:
+        return _load_array(path)
+    if suffix in _pictures.SUFFIXES:
+        image = _pictures.picture_bytes(_pictures.open_picture(path), path)
+        return ImageSet(image[None], None, path.stem, f"picture {path}")
+    if is_idx(path):
+        images = read_idx(path, 3)[:, None]
+        beside = labels_beside(path)
+        labels = None if beside is None else read_idx(beside, 1)
+        return _image_set(images, labels, name, f"idx file {path}")
+    raise BasisError(
+        f"{path} is not an image file that is known; accepted: {', '.join(_pictures.SUFFIXES)}, "
+        ".npy, .npz, an idx file (plain or .gz), or a folder of images"
+    )
+
+
+def _load_mnist(folder: Path, split: Split) -> ImageSet:
+    found = []
+    for name in MNIST_FILES[split]:
+        path = plain_or_gz(folder / name)
+        if path is None:
+            raise missing("mnist", folder / name)
+        found.append(path)
+    images, labels = read_idx(found[0], 3)[:, None], read_idx(found[1], 1)
+    return _image_set(images, labels, "mnist", f"MNIST {split} set in {folder}", DIGITS)
+
+
+def _load_cifar(folder: Path, split: Split) -> ImageSet:
+    images, labels = _cifar.read_cifar(folder, split)
+    return _image_set(
+        images, labels, "cifar10", f"CIFAR-10 {split} set in {folder}", _cifar.CLASSES
+    )
+
+
+def _load_array(path: Path) -> ImageSet:
+    arrays = _arrays.load_arrays(path)
+    images = as_bytes(as_nchw(_arrays.pick(arrays, ("images",), path), path), path)
+    return _image_set(images, arrays.get("labels"), path.stem, f"NumPy file {path}")
+
+
+def _image_set(
+    images: np.ndarray,
+    labels: np.ndarray | None,
+    name: str,
+    source: str,
+    classes: tuple[str, ...] | None = None,
+) -> ImageSet:
+    if labels is not None:
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise BasisError(f"{name}: labels are {labels.dtype}; whole numbers are accepted")
+        if labels.shape != images.shape[:1]:
+            raise BasisError(
+                f"{name}: labels of shape {labels.shape} do not fit {len(images)} images; one for each is needed"
+            )
+        labels = labels.astype(np.int64)
+    return ImageSet(
+        torch.from_numpy(images),
+        None if labels is None else torch.from_numpy(labels),
+        name,
+        source,
+        classes,
+    )
+
+
+def _not_found(source: str | Path, root: str | Path | None) -> BasisError:
+    path = Path(source)
+    if isinstance(source, Path) or len(path.parts) != 1 or path.suffix or source.startswith("~"):
+        below = "" if path.is_absolute() else f", here or in {data_root(root)}"
+        return BasisError(
+            f"there is no file or folder {str(source)!r}{below}; the named sets are {', '.join(NAMES)}"
+        )
+    return BasisError(
+        f"unknown data set {source!r}; accepted: {', '.join(NAMES)}, or the path of a file or folder of images"
+    )

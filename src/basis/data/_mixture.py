@@ -1,0 +1,107 @@
+"""Mixtures on disk: what was observed and, where known, what it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis._files import whole_file
+from basis.data._arrays import SUFFIXES, load_arrays, pick
+from basis.data._pictures import read_image
+from basis.data._pixels import as_floats, as_nchw
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureFile:
+    """Observed mixtures, with the sources and weights where they are known.
+
+    Sources may have other channels than the mixture (a grey mixture of colour images).
+    """
+
+    mixture: Tensor = field(repr=False)
+    """float32 (n, c, h, w)"""
+    sources: Tensor | None = field(default=None, repr=False)
+    """float32 (n, k, C, h, w), or None"""
+    alphas: Tensor | None = None
+    """float32 (k,), or None"""
+
+    def __post_init__(self) -> None:
+        for name, axes in (("mixture", 4), ("sources", 5), ("alphas", 1)):
+            value = getattr(self, name)
+            if value is None and name != "mixture":
+                continue
+            if not isinstance(value, Tensor) or value.ndim != axes or not value.is_floating_point():
+                raise BasisError(f"{name} must be a float tensor of {axes} axes")
+            if not value.isfinite().all():
+                raise BasisError(f"{name} holds NaN or infinite values; finite ones are accepted")
+        mixture, sources, alphas = self.mixture, self.sources, self.alphas
+        if sources is not None and (
+            sources.shape[0] != mixture.shape[0] or sources.shape[-2:] != mixture.shape[-2:]
+        ):
+            raise BasisError(
+                f"sources of shape {tuple(sources.shape)} do not fit mixtures of shape "
+                f"{tuple(mixture.shape)}; (n, k, C, h, w) is accepted for (n, c, h, w)"
+            )
+        if sources is not None and alphas is not None and len(alphas) != sources.shape[1]:
+            raise BasisError(
+                f"there are {len(alphas)} alphas and {sources.shape[1]} sources; one for each is needed"
+            )
+
+
+def read_array(path: str | Path) -> Tensor:
+    """The mixtures in an .npy, or in an .npz under `mixture`, as float32 (n, c, h, w).
+
+    Floats are as they are, uint8 is divided by 255. Axes as in `load_images`, but (n, c, h, w) may have any
+    number of channels.
+    """
+    path = Path(path)
+    _check_suffix(path, SUFFIXES)
+    return _mixture(load_arrays(path), path)
+
+
+def read_mixture(path: str | Path) -> MixtureFile:
+    """Mixtures from an image file (one of them), an .npy, or an .npz.
+
+    An .npz may hold `mixture` with `sources` (n, k, C, h, w) and `alphas` (k,), or one array of any name.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        return MixtureFile(read_image(path)[None])
+    arrays = load_arrays(path)
+    mixture = _mixture(arrays, path)
+    sources, alphas = (
+        as_floats(arrays[key], path) if key in arrays and len(arrays) > 1 else None
+        for key in ("sources", "alphas")
+    )
+    try:
+        return MixtureFile(mixture, sources, alphas)
+    except BasisError as error:
+        raise BasisError(f"{path}: {error}") from error
+
+
+def write_mixture(path: str | Path, mixture: MixtureFile) -> None:
+    """Writes an .npz that `read_mixture` reads back exactly, whole or not at all."""
+    path = Path(path)
+    _check_suffix(path, (".npz",))
+    arrays = {
+        name: value.detach().to("cpu", torch.float32).numpy()
+        for name in ("mixture", "sources", "alphas")
+        if (value := getattr(mixture, name)) is not None
+    }
+    with whole_file(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def _mixture(arrays: dict[str, np.ndarray], path: Path) -> Tensor:
+    array = pick(arrays, ("mixture",), path)
+    return as_floats(as_nchw(array, path, any_channels=True), path)
+
+
+def _check_suffix(path: Path, accepted: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in accepted:
+        raise BasisError(f"{path} must end in {' or '.join(accepted)}")

@@ -1,0 +1,125 @@
+"""Arrays into images: the order of axes, the number of channels, the size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from basis._errors import BasisError
+
+CHANNELS = (1, 3)
+
+
+def as_nchw(array: np.ndarray, path: Path | str, *, any_channels: bool = False) -> np.ndarray:
+    """Brings an array of images to (n, c, h, w).
+
+    The first rule that fits decides; c is 1 or 3:
+
+    - (h, w): one grey image;
+    - (c, h, w), then (h, w, c): one image; so (3, h, w) is one colour image, and three grey ones are
+      (3, 1, h, w);
+    - (n, h, w): grey images;
+    - (n, c, h, w), then (n, h, w, c): images. With `any_channels`, what is left is (n, c, h, w) too.
+    """
+    shape = array.shape
+    if 0 in shape:
+        raise BasisError(f"{path} holds an empty array of shape {shape}; at least one image is needed")
+    if len(shape) == 2:
+        return array[None, None]
+    if len(shape) == 3:
+        if shape[0] in CHANNELS:
+            return array[None]
+        if shape[2] in CHANNELS:
+            return array.transpose(2, 0, 1)[None]
+        return array[:, None]
+    if len(shape) == 4:
+        if shape[1] in CHANNELS:
+            return array
+        if shape[3] in CHANNELS:
+            return array.transpose(0, 3, 1, 2)
+        if any_channels:
+            return array
+    raise BasisError(
+        f"{path} holds an array of shape {shape}; accepted: (h, w), (c, h, w), (h, w, c), (n, h, w), "
+        "(n, c, h, w), (n, h, w, c) with 1 or 3 channels c"
+    )
+
+
+def as_floats(array: np.ndarray, path: Path | str) -> Tensor:
+    """float32 of bytes (divided by 255) or of floats (as they are); NaN and infinities are refused."""
+    if array.dtype == np.uint8:
+        return torch.from_numpy(array.astype(np.float32, order="C")).div_(255)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise BasisError(f"{path} holds {array.dtype} values; uint8 or floats are accepted")
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite and is refused below
+        floats = array.astype(np.float32, order="C")
+    if not np.isfinite(floats).all():
+        raise BasisError(f"{path} holds NaN or infinite values; finite ones are accepted")
+    return torch.from_numpy(floats)
+
+
+def as_bytes(array: np.ndarray, path: Path | str) -> np.ndarray:
+    """uint8 as it is; floats in [0, 1] rounded to the nearest of 256 levels; nothing else."""
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise BasisError(
+            f"{path} holds {array.dtype} values; uint8 or floats in [0, 1] are accepted"
+        )
+    if not (array.min() >= 0 and array.max() <= 1):  # written so that NaN fails too
+        raise BasisError(
+            f"{path} holds floats from {array.min():g} to {array.max():g}; "
+            "uint8 or floats in [0, 1] are accepted"
+        )
+    return np.rint(array.astype(np.float32, order="C") * 255).astype(np.uint8)
+
+
+def check_channels(channels: int | None) -> None:
+    if channels is not None and channels not in CHANNELS:
+        raise BasisError(f"channels {channels!r} is not accepted; 1 (grey) or 3 (colour) is")
+
+
+def check_size(size: int | None) -> None:
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise BasisError(f"size {size!r} is not accepted; a whole number of pixels from 1 is")
+
+
+def to_channels(x: Tensor, channels: int | None) -> Tensor:
+    """(..., c, h, w) with `channels` channels: grey repeated, or colour to ITU-R 601 luma as Pillow has it."""
+    check_channels(channels)
+    have = x.shape[-3]
+    if channels is None or channels == have:
+        return x
+    if have == 1:
+        return x.repeat_interleave(channels, dim=-3)
+    if have != 3:
+        raise BasisError(f"images of {have} channels cannot be made grey; 1 or 3 are accepted")
+    red, green, blue = x.split(1, dim=-3)
+    if x.dtype == torch.uint8:
+        grey = (red.int() * 19595 + green.int() * 38470 + blue.int() * 7471 + 0x8000) >> 16
+        return grey.to(torch.uint8)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """The central square of a picture, resized to `size` with antialiasing."""
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.LANCZOS, box=box)
+
+
+def resize(images: Tensor, size: int | None) -> Tensor:
+    """`square` for a uint8 tensor (n, c, h, w) of 1 or 3 channels."""
+    if size is None or tuple(images.shape[-2:]) == (size, size):
+        return images
+    out = torch.empty(*images.shape[:2], size, size, dtype=torch.uint8)
+    for i, image in enumerate(images):
+        pixels = image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).numpy()
+        fitted = np.array(square(Image.fromarray(np.ascontiguousarray(pixels)), size))
+        out[i] = torch.from_numpy(as_nchw(fitted, "image")[0] if len(image) == 1 else fitted.transpose(2, 0, 1))
+    return out

@@ -1,0 +1,82 @@
+"""How good a separation is, by the protocol of the paper's tables.
+
+PSNR is taken on [0, 1] after clamping, per component 10 log10(1 / mse), averaged over components under the best
+permutation of each mixture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Summary", "match", "psnr", "psnr_matrix", "reorder", "rms", "summarise"]
+
+_FLOOR = 1e-10  # a mean squared error that counts as none: PSNR is capped at 100 dB
+
+
+def psnr_matrix(estimate: Tensor, truth: Tensor) -> Tensor:
+    """PSNR of every estimated component against every true one.
+
+    Shapes:
+        estimate, truth: (batch, k, channels, height, width).
+        returns: (batch, k estimated, k true).
+    """
+    e, t = estimate.clamp(0, 1).flatten(2), truth.clamp(0, 1).flatten(2)
+    mse = (e[:, :, None] - t[:, None]).square().mean(dim=-1)
+    return -10 * mse.clamp_min(_FLOOR).log10()
+
+
+def match(scores: Tensor) -> Tensor:
+    """The permutation with the largest total score for each item.
+
+    Shapes:
+        scores: (batch, k, k), rows are estimates and columns are truths.
+        returns: (batch, k): the row that belongs to each column.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows = []
+    for item in scores.detach().cpu().double().numpy():
+        row, column = linear_sum_assignment(item, maximize=True)
+        rows.append(torch.as_tensor(row[column.argsort()]))
+    return torch.stack(rows).to(scores.device)
+
+
+def reorder(estimate: Tensor, truth: Tensor) -> Tensor:
+    """The estimated components in the order of the true ones."""
+    order = match(psnr_matrix(estimate, truth))
+    return torch.stack([e[o] for e, o in zip(estimate, order, strict=True)])
+
+
+def psnr(estimate: Tensor, truth: Tensor) -> Tensor:
+    """PSNR per mixture in dB under the best permutation: (batch,)."""
+    scores = psnr_matrix(estimate, truth)
+    return scores.gather(1, match(scores)[:, None]).mean(dim=(1, 2))
+
+
+def rms(x: Tensor) -> Tensor:
+    """Root mean square over all but the first dimension: (batch,)."""
+    return x.flatten(1).square().mean(dim=1).sqrt()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean, median and standard error of the mean over `count` items."""
+
+    mean: float
+    median: float
+    stderr: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.stderr:.2f} (median {self.median:.2f}, n={self.count})"
+
+
+def summarise(values: Tensor) -> Summary:
+    """What a table shows of one value per item."""
+    v = values.detach().double().flatten()
+    spread = v.std().item() if len(v) > 1 else math.nan
+    return Summary(v.mean().item(), v.median().item(), spread / math.sqrt(len(v)), len(v))

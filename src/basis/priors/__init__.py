@@ -1,0 +1,27 @@
+"""Priors: what a source looks like."""
+
+from basis.priors._base import Prior
+from basis.priors._denoiser import DenoiserPrior
+from basis.priors._gaussian import GaussianMixture
+from basis.priors._store import (
+    PriorEntry,
+    build_module,
+    describe_module,
+    list_priors,
+    load_prior,
+    read_card,
+    save_prior,
+)
+
+__all__ = [
+    "DenoiserPrior",
+    "GaussianMixture",
+    "Prior",
+    "PriorEntry",
+    "build_module",
+    "describe_module",
+    "list_priors",
+    "load_prior",
+    "read_card",
+    "save_prior",
+]

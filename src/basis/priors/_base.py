@@ -1,0 +1,86 @@
+"""What a prior is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+
+P = TypeVar("P", bound="Prior")
+
+
+class Prior(ABC):
+    """A distribution of images in [0, 1] that knows its score at noise level sigma.
+
+    p_sigma is the distribution of x + sigma n, with x from the prior and n standard normal. A subclass says how
+    to `denoise`; the score follows by Tweedie's formula, denoise(x) = x + sigma^2 score(x).
+
+    Attributes:
+        shape: (channels, height, width) of one image.
+        sigma_min, sigma_max: The range of noise levels that it can answer for.
+        name: What records and panels call it.
+    """
+
+    shape: tuple[int, int, int]
+    sigma_min: float
+    sigma_max: float
+    name: str = "prior"
+
+    @abstractmethod
+    def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        """E[clean | noisy = x].
+
+        Shapes:
+            x: (batch, channels, height, width).
+            sigma: A number, or (batch,).
+        """
+
+    def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        """grad log p_sigma(x); shapes as in `denoise`."""
+        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
+        return (self.denoise(x, sigma) - x) / s.square()
+
+    def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        """log p_sigma(x), (batch,), for priors that have a likelihood."""
+        raise BasisError(
+            f"prior {self.name!r} has no likelihood: log_prob needs a prior with a density "
+            "(score priors rank samples by their denoising error instead)"
+        )
+
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether `log_prob` answers."""
+        return type(self).log_prob is not Prior.log_prob
+
+    def to(self: P, device: torch.device | str | None = None, dtype: Any = None) -> P:
+        """Moves the prior; returns itself."""
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The precision it computes in, or None when it follows its input."""
+        return None
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where it computes, or None when it follows its input."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """What a run's record says of its prior."""
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "sigma_min": self.sigma_min,
+            "sigma_max": self.sigma_max,
+        }
+
+
+def as_sigmas(sigma: Tensor | float, x: Tensor) -> Tensor:
+    """sigma as one number per item of x, in x's precision and place."""
+    s = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
+    return s.expand(x.shape[0]) if s.ndim == 0 else s

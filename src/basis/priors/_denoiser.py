@@ -1,0 +1,58 @@
+"""Score priors: a trained denoiser as a prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from basis.priors._base import Prior, as_sigmas
+
+
+class DenoiserPrior(Prior):
+    """A module that denoises images in [0, 1], as a prior.
+
+    Args:
+        module: Maps (x, sigma) to E[clean | noisy = x]; x is (batch, channels, height, width), sigma (batch,).
+        shape: (channels, height, width).
+        sigma_min, sigma_max: The range it was trained on.
+        card: What is known of it (data, training, quality, licence), for records.
+        chunk: Most images per call of the network; a larger batch is cut. A cache-sized chunk is faster than a
+            large one on a CPU.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        shape: tuple[int, int, int],
+        sigma_min: float,
+        sigma_max: float,
+        *,
+        name: str = "denoiser",
+        card: dict[str, Any] | None = None,
+        chunk: int = 256,
+    ) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
+        self.name, self.card, self.chunk = name, card or {}, chunk
+
+    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> DenoiserPrior:
+        self.module.to(device=device, dtype=dtype)
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        s = as_sigmas(sigma, x)
+        if len(x) <= self.chunk or x.requires_grad:
+            return self.module(x, s)
+        pieces = zip(x.split(self.chunk), s.split(self.chunk), strict=True)
+        return torch.cat([self.module(*piece) for piece in pieces])

@@ -1,0 +1,99 @@
+"""Gaussian mixtures: priors whose every answer is exact.
+
+They are what samplers are tested against, and a first prior for people whose sources really are Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis.priors._base import Prior, as_sigmas
+
+
+class GaussianMixture(Prior):
+    """sum_j weight_j N(mean_j, covariance_j) over whole images.
+
+    Args:
+        means: (components, channels, height, width).
+        covariances: (components, d, d) over the d flattened pixels, or (components,) for isotropic variances.
+        weights: (components,); equal by default. They are normalised.
+    """
+
+    def __init__(
+        self,
+        means: Tensor,
+        covariances: Tensor,
+        weights: Tensor | None = None,
+        *,
+        sigma_min: float = 1e-4,
+        sigma_max: float = 1e4,
+        name: str = "gaussian mixture",
+    ) -> None:
+        if means.ndim != 4:
+            raise BasisError("means must have shape (components, channels, height, width)")
+        count, c, h, w = means.shape
+        self.shape, self.name = (c, h, w), name
+        self.sigma_min, self.sigma_max = sigma_min, sigma_max
+        self.means = means.flatten(1)
+        d = self.means.shape[1]
+        covariances = torch.as_tensor(covariances, dtype=means.dtype)
+        if covariances.shape == (count,):
+            covariances = covariances[:, None, None] * torch.eye(d, dtype=means.dtype)
+        if covariances.shape != (count, d, d):
+            raise BasisError(f"covariances must have shape ({count},) or ({count}, {d}, {d})")
+        self.covariances = covariances
+        # In its eigenbasis a covariance plus sigma^2 is diagonal, whatever sigma is.
+        self.spectrum, self.basis = torch.linalg.eigh(covariances)
+        if (self.spectrum < -1e-6).any():
+            raise BasisError("covariances must be positive semi-definite")
+        self.spectrum = self.spectrum.clamp_min(0)
+        weights = torch.ones(count, dtype=means.dtype) if weights is None else weights.to(means)
+        self.weights = weights / weights.sum()
+
+    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> GaussianMixture:
+        for name in ("means", "covariances", "spectrum", "basis", "weights"):
+            setattr(self, name, getattr(self, name).to(device=device, dtype=dtype))
+        return self
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.means.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.means.device
+
+    def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        variance, whitened = self._whiten(x, sigma)
+        share = self._component_log_prob(variance, whitened).softmax(dim=1)
+        kept = whitened * (self.spectrum / variance)
+        means = self.means + torch.einsum("jde,bje->bjd", self.basis, kept)
+        return torch.einsum("bj,bjd->bd", share, means).view(x.shape)
+
+    def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        return self._component_log_prob(*self._whiten(x, sigma)).logsumexp(dim=1)
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Draws images, (count, channels, height, width)."""
+        pick = torch.multinomial(self.weights, count, replacement=True, generator=generator)
+        white = torch.randn(
+            count, self.means.shape[1], dtype=self.means.dtype, generator=generator
+        ).to(self.means)
+        scaled = white * self.spectrum[pick].sqrt()
+        flat = self.means[pick] + torch.einsum("bde,be->bd", self.basis[pick], scaled)
+        return flat.view(count, *self.shape)
+
+    def _whiten(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Variances of p_sigma and x - mean in each component's eigenbasis, both (batch, components, d)."""
+        variance = self.spectrum + as_sigmas(sigma, x).square()[:, None, None]
+        centred = x.flatten(1)[:, None] - self.means
+        return variance, torch.einsum("jde,bjd->bje", self.basis, centred)
+
+    def _component_log_prob(self, variance: Tensor, whitened: Tensor) -> Tensor:
+        inner = (whitened.square() / variance + variance.log() + math.log(2 * math.pi)).sum(dim=2)
+        return self.weights.log() - inner / 2

@@ -1,0 +1,163 @@
+"""What a sampler is, and what it works on."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis.mixings import Mixing
+from basis.priors import Prior
+
+
+class Noise:
+    """Random numbers from one generator per item, so that no item depends on its batch.
+
+    Args:
+        seeds: One integer per item.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        # On the CPU whatever the device, so that a seed means the same everywhere.
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers in the shape, precision and place of `like` (batch first)."""
+        out = torch.empty(like.shape, dtype=like.dtype)
+        for row, generator in zip(out, self.generators, strict=True):
+            row.normal_(generator=generator)
+        return out.to(like.device)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Numbers uniform in [0, 1), as in `normal`."""
+        out = torch.empty(like.shape, dtype=like.dtype)
+        for row, generator in zip(out, self.generators, strict=True):
+            row.uniform_(generator=generator)
+        return out.to(like.device)
+
+
+def item_seeds(observation: Tensor, samples: int, seed: int) -> list[list[int]]:
+    """Seeds per item and sample that depend on what is observed and not on where it stands in a batch.
+
+    Equal observations in one batch are told apart by counting them, so that repeating a mixture gives
+    independent draws.
+    """
+    met: Counter[bytes] = Counter()
+    seeds = []
+    for item in observation.detach().to("cpu", torch.float32):
+        content = hashlib.sha256(item.contiguous().numpy().tobytes()).digest()
+        row = []
+        for sample in range(samples):
+            key = f"{seed}/{met[content]}/{sample}/".encode() + content
+            row.append(int.from_bytes(hashlib.sha256(key).digest()[:8], "little") >> 1)
+        met[content] += 1
+        seeds.append(row)
+    return seeds
+
+
+class Problem:
+    """One batch of observations with all that a sampler needs to explain them.
+
+    Attributes:
+        observation: m, (batch, observed channels, height, width).
+        mixing: How sources became m.
+        noise: The batch's random numbers.
+        evaluations: Network evaluations spent on each item so far.
+    """
+
+    def __init__(
+        self, priors: Sequence[Prior], mixing: Mixing, observation: Tensor, noise: Noise
+    ) -> None:
+        self.priors, self.mixing = tuple(priors), mixing
+        self.observation, self.noise = observation, noise
+        self.evaluations = 0
+        self._groups: dict[int, list[int]] = {}
+        for index, prior in enumerate(self.priors):
+            self._groups.setdefault(id(prior), []).append(index)
+
+    @property
+    def state_shape(self) -> tuple[int, int, int, int, int]:
+        """(batch, sources, channels, height, width)."""
+        return (len(self.observation), len(self.priors), *self.priors[0].shape)
+
+    @property
+    def sigma_range(self) -> tuple[float, float]:
+        """The noise levels that every prior answers for."""
+        return max(p.sigma_min for p in self.priors), min(p.sigma_max for p in self.priors)
+
+    def empty(self) -> Tensor:
+        """An unfilled state, in the observation's precision and place."""
+        o = self.observation
+        return torch.empty(self.state_shape, dtype=o.dtype, device=o.device)
+
+    def denoise(self, x: Tensor, sigma: float) -> Tensor:
+        """Each source's E[clean | noisy], (batch, sources, ...); one network call per distinct prior."""
+        if len(self._groups) == 1:
+            return self._call(self.priors[0], x, sigma)
+        out = torch.empty_like(x)
+        for indices in self._groups.values():
+            out[:, indices] = self._call(self.priors[indices[0]], x[:, indices], sigma)
+        return out
+
+    def score(self, x: Tensor, sigma: float) -> Tensor:
+        """Each source's grad log p_sigma, (batch, sources, ...)."""
+        return (self.denoise(x, sigma) - x) / sigma**2
+
+    def likelihood_score(self, x: Tensor) -> Tensor:
+        """A^T (m - A x): the log-likelihood's gradient times the noise variance."""
+        return self.mixing.adjoint(self.mixing.residual(x, self.observation))
+
+    def check_sigma(self, *sigmas: float) -> None:
+        """Refuses noise levels that a prior was not trained for."""
+        low, high = self.sigma_range
+        for sigma in sigmas:
+            if not low * (1 - 1e-6) <= sigma <= high * (1 + 1e-6):
+                raise BasisError(
+                    f"sigma {sigma:g} is outside the prior's range: give one from {low:g} to {high:g}"
+                )
+
+    def _call(self, prior: Prior, x: Tensor, sigma: float) -> Tensor:
+        flat = x.flatten(0, 1)
+        out = prior.denoise(flat.to(prior.dtype or flat.dtype), sigma)
+        self.evaluations += x.shape[1]
+        return out.to(x.dtype).view(x.shape)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a sampler stands.
+
+    Attributes:
+        x: The sources so far, (batch, sources, channels, height, width).
+        sigma: The noise level of x.
+        step, steps: Steps done, and in all.
+        level_done: Whether this was the last step at its noise level.
+    """
+
+    x: Tensor
+    sigma: float
+    step: int
+    steps: int
+    level_done: bool
+
+
+@dataclass(frozen=True)
+class Sampler(ABC):
+    """Explores the posterior of a problem; its fields are its settings."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(self, problem: Problem) -> Iterator[State]:
+        """Yields a state per step; the last one is the sample."""
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of its sampler."""
+        return {"name": self.name, **asdict(self)}
