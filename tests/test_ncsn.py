@@ -184,7 +184,8 @@ def reference(state: dict[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
                 for i, h in enumerate(hs)
             ]
             size = hs[0].shape[-2:]
-            h = sum(F.interpolate(h, size, mode="bilinear", align_corners=True) for h in hs)
+            hs = [F.interpolate(h, size, mode="bilinear", align_corners=True) for h in hs]
+            h = hs[0] + hs[1]
         h = path = F.elu(h)
         for i in range(2):
             path = F.avg_pool2d(norm(f"{name}.crp.norms.{i}", path), 5, stride=1, padding=2)

@@ -9,7 +9,7 @@ import numpy as np
 
 from basis._errors import BasisError
 
-SUFFIXES = (".npy", ".npz")
+NUMPY = (".npy", ".npz")
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:

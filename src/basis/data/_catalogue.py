@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from basis.data._files import SPLITS, find_pictures
 from basis.data._places import (
     CIFAR_BATCHES,
     CIFAR_FOLDER,
@@ -13,6 +14,7 @@ from basis.data._places import (
     SCENES_FOLDER,
     data_root,
     plain_or_gz,
+    sample_path,
 )
 
 
@@ -45,10 +47,10 @@ def catalogue(root: str | Path | None = None) -> list[CatalogueEntry]:
     """The named sets, then the photo folders `scenes/<name>` found below the data root."""
     root = data_root(root)
     mnist, cifar = root / MNIST_FOLDER, root / CIFAR_FOLDER
-    mnist_there = all(
-        plain_or_gz(mnist / name) for names in MNIST_FILES.values() for name in names
+    mnist_there = all(plain_or_gz(mnist / name) for names in MNIST_FILES.values() for name in names)
+    cifar_there = all(
+        (cifar / name).is_file() for names in CIFAR_BATCHES.values() for name in names
     )
-    cifar_there = all((cifar / name).is_file() for names in CIFAR_BATCHES.values() for name in names)
     entries = [
         CatalogueEntry(
             "mnist",
@@ -78,17 +80,13 @@ def catalogue(root: str | Path | None = None) -> list[CatalogueEntry]:
     return entries + _scenes(root)
 
 
-def sample_path() -> Path:
-    return Path(__file__).parent / "sample" / "mnist.npz"
-
-
 def _scenes(root: Path) -> list[CatalogueEntry]:
     folder = root / SCENES_FOLDER
     if not folder.is_dir():
         return []
     entries = []
     for scene in sorted(folder.iterdir()):
-        counts = {split: _files(scene / split) for split in ("train", "val", "test")}
+        counts = {split: len(find_pictures(scene / split)) for split in SPLITS}
         if any(counts.values()):
             entries.append(
                 CatalogueEntry(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from basis._errors import BasisError
-from basis.data import _arrays, _cifar, _pictures
+from basis.data._arrays import NUMPY, load_arrays, pick
+from basis.data._cifar import CLASSES, read_cifar
+from basis.data._files import PICTURES
 from basis.data._folder import read_folder
 from basis.data._idx import is_idx, labels_beside, read_idx
 from basis.data._imageset import ImageSet
-from basis.data._pixels import as_bytes, as_nchw, check_channels, check_size, resize, to_channels
+from basis.data._pictures import open_bytes
+from basis.data._pixels import (
+    as_bytes,
+    as_nchw,
+    check_channels,
+    check_size,
+    picture_pixels,
+    resize,
+    to_channels,
+)
 from basis.data._places import (
     CIFAR_FOLDER,
     MNIST_FILES,
@@ -27,6 +37,7 @@ from basis.data._places import (
     missing,
     mnist_folder,
     plain_or_gz,
+    sample_path,
 )
 
 DIGITS = tuple("0123456789")
@@ -68,7 +79,7 @@ def load_images(
     if isinstance(source, str) and source in NAMES:
         found = _load_named(source, split, data_root(root))
     else:
-        path = find_path(source, root)
+        path = find_path(source, root) if str(source) else None
         if path is None:
             raise _not_found(source, root)
         found = _load_path(path, split, size, channels)
@@ -81,8 +92,7 @@ def _load_named(name: str, split: Split, root: Path) -> ImageSet:
         return _load_mnist(root / MNIST_FOLDER, split)
     if name == "cifar10":
         return _load_cifar(root / CIFAR_FOLDER, split)
-    with resources.as_file(resources.files("basis.data") / "sample" / "mnist.npz") as path:
-        arrays = _arrays.load_arrays(path)
+    arrays = load_arrays(sample_path())
     return _image_set(
         arrays["images"][:, None],
         arrays["labels"],
@@ -102,18 +112,18 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
             return _load_mnist(folder, split)
         images, labels, classes = read_folder(path, split, size=size, channels=channels)
         return ImageSet(images, labels, name, f"{split} pictures in {path}", classes)
-    if suffix in _arrays.SUFFIXES:
+    if suffix in NUMPY:
         return _load_array(path)
-    if suffix in _pictures.SUFFIXES:
-        image = _pictures.picture_bytes(_pictures.open_picture(path), path)
-        return ImageSet(image[None], None, path.stem, f"picture {path}")
+    if suffix in PICTURES:
+        image = picture_pixels(open_bytes(path))
+        return ImageSet(torch.from_numpy(image)[None], None, path.stem, f"picture {path}")
     if is_idx(path):
         images = read_idx(path, 3)[:, None]
         beside = labels_beside(path)
         labels = None if beside is None else read_idx(beside, 1)
         return _image_set(images, labels, name, f"idx file {path}")
     raise BasisError(
-        f"{path} is not an image file that is known; accepted: {', '.join(_pictures.SUFFIXES)}, "
+        f"{path} is not an image file that is known; accepted: {', '.join(PICTURES)}, "
         ".npy, .npz, an idx file (plain or .gz), or a folder of images"
     )
 
@@ -130,15 +140,13 @@ def _load_mnist(folder: Path, split: Split) -> ImageSet:
 
 
 def _load_cifar(folder: Path, split: Split) -> ImageSet:
-    images, labels = _cifar.read_cifar(folder, split)
-    return _image_set(
-        images, labels, "cifar10", f"CIFAR-10 {split} set in {folder}", _cifar.CLASSES
-    )
+    images, labels = read_cifar(folder, split)
+    return _image_set(images, labels, "cifar10", f"CIFAR-10 {split} set in {folder}", CLASSES)
 
 
 def _load_array(path: Path) -> ImageSet:
-    arrays = _arrays.load_arrays(path)
-    images = as_bytes(as_nchw(_arrays.pick(arrays, ("images",), path), path), path)
+    arrays = load_arrays(path)
+    images = as_bytes(as_nchw(pick(arrays, ("images",), path), path), path)
     return _image_set(images, arrays.get("labels"), path.stem, f"NumPy file {path}")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis._files import whole_file
-from basis.data._arrays import SUFFIXES, load_arrays, pick
+from basis.data._arrays import NUMPY, load_arrays, pick
 from basis.data._pictures import read_image
 from basis.data._pixels import as_floats, as_nchw
 
@@ -60,7 +60,7 @@ def read_array(path: str | Path) -> Tensor:
     number of channels.
     """
     path = Path(path)
-    _check_suffix(path, SUFFIXES)
+    _check_suffix(path, NUMPY)
     return _mixture(load_arrays(path), path)
 
 
@@ -70,13 +70,12 @@ def read_mixture(path: str | Path) -> MixtureFile:
     An .npz may hold `mixture` with `sources` (n, k, C, h, w) and `alphas` (k,), or one array of any name.
     """
     path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in NUMPY:
         return MixtureFile(read_image(path)[None])
     arrays = load_arrays(path)
     mixture = _mixture(arrays, path)
     sources, alphas = (
-        as_floats(arrays[key], path) if key in arrays and len(arrays) > 1 else None
-        for key in ("sources", "alphas")
+        as_floats(arrays[key], path) if key in arrays else None for key in ("sources", "alphas")
     )
     try:
         return MixtureFile(mixture, sources, alphas)

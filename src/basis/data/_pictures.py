@@ -6,28 +6,19 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.data._arrays import SUFFIXES as ARRAY_SUFFIXES
-from basis.data._arrays import load_arrays, pick
-from basis.data._pixels import as_bytes, as_floats, as_nchw, check_channels, to_channels
-
-SUFFIXES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".tif",
-    ".tiff",
-    ".pgm",
-    ".ppm",
-    ".pbm",
-    ".pnm",
+from basis.data._arrays import NUMPY, load_arrays, pick
+from basis.data._files import PICTURES
+from basis.data._pixels import (
+    as_bytes,
+    as_floats,
+    as_nchw,
+    check_channels,
+    picture_pixels,
+    to_channels,
 )
 
 
@@ -41,18 +32,18 @@ def read_image(path: str | Path, *, channels: int | None = None) -> Tensor:
     """
     check_channels(channels)
     path = Path(path)
-    if path.suffix.lower() in ARRAY_SUFFIXES:
+    if path.suffix.lower() in NUMPY:
         array = as_nchw(pick(load_arrays(path), ("image",), path), path, any_channels=True)
         if len(array) != 1:
             raise BasisError(f"{path} holds {len(array)} images; one is needed here")
         return to_channels(as_floats(array[0], path), channels)
-    pixels = np.array(open_picture(path))
-    return to_channels(as_floats(_channels_first(pixels), path), channels)
+    return to_channels(as_floats(picture_pixels(open_picture(path)), path), channels)
 
 
-def picture_bytes(image: Image.Image, path: Path) -> Tensor:
-    """uint8 (c, h, w) of an opened picture."""
-    return torch.from_numpy(as_bytes(_channels_first(np.array(image)), path))
+def open_bytes(path: Path) -> Image.Image:
+    """A picture of mode L or RGB: what is deeper than 8 bits is rounded."""
+    image = open_picture(path)
+    return Image.fromarray(as_bytes(np.asarray(image), path)) if image.mode == "F" else image
 
 
 def open_picture(path: Path) -> Image.Image:
@@ -64,7 +55,9 @@ def open_picture(path: Path) -> Image.Image:
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as file:
-                return _plain_mode(ImageOps.exif_transpose(file))
+                return _plain_mode(ImageOps.exif_transpose(file), path)
+    except BasisError:
+        raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BasisError(
             f"{path} is larger than {Image.MAX_IMAGE_PIXELS} pixels, which is not accepted"
@@ -72,21 +65,24 @@ def open_picture(path: Path) -> Image.Image:
     except Exception as error:  # decoders raise anything on broken bytes
         raise BasisError(
             f"{path} is not an image that can be read ({type(error).__name__}); "
-            f"accepted: {', '.join(suffix[1:] for suffix in SUFFIXES)}"
+            f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
         ) from error
 
 
-def _plain_mode(image: Image.Image) -> Image.Image:
+def _plain_mode(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
-        return image.copy()
-    if image.mode.startswith("I"):  # 16 bits; some formats hand them out as 32
-        return Image.fromarray(np.asarray(image).astype(np.float32) / 65535)
+        return image
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if (
+            values.min() < 0 or values.max() > 65535
+        ):  # 16-bit formats may come as mode I, of 32 bits
+            raise BasisError(
+                f"{path} holds values from {values.min()} to {values.max()}; 8 or 16 bits are accepted"
+            )
+        return Image.fromarray(values.astype(np.float32) / 65535)
     if image.mode in ("1", "L", "LA", "La"):
         return image.convert("L")
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _channels_first(pixels: np.ndarray) -> np.ndarray:
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)

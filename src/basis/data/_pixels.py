@@ -27,7 +27,9 @@ def as_nchw(array: np.ndarray, path: Path | str, *, any_channels: bool = False) 
     """
     shape = array.shape
     if 0 in shape:
-        raise BasisError(f"{path} holds an empty array of shape {shape}; at least one image is needed")
+        raise BasisError(
+            f"{path} holds an empty array of shape {shape}; at least one image is needed"
+        )
     if len(shape) == 2:
         return array[None, None]
     if len(shape) == 3:
@@ -107,6 +109,8 @@ def to_channels(x: Tensor, channels: int | None) -> Tensor:
 
 def square(image: Image.Image, size: int) -> Image.Image:
     """The central square of a picture, resized to `size` with antialiasing."""
+    if image.size == (size, size):
+        return image
     side = min(image.size)
     left, top = ((length - side) // 2 for length in image.size)
     box = (left, top, left + side, top + side)
@@ -119,7 +123,12 @@ def resize(images: Tensor, size: int | None) -> Tensor:
         return images
     out = torch.empty(*images.shape[:2], size, size, dtype=torch.uint8)
     for i, image in enumerate(images):
-        pixels = image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).numpy()
-        fitted = np.array(square(Image.fromarray(np.ascontiguousarray(pixels)), size))
-        out[i] = torch.from_numpy(as_nchw(fitted, "image")[0] if len(image) == 1 else fitted.transpose(2, 0, 1))
+        pixels = image[0] if len(image) == 1 else image.permute(1, 2, 0).contiguous()
+        out[i] = torch.from_numpy(picture_pixels(square(Image.fromarray(pixels.numpy()), size)))
     return out
+
+
+def picture_pixels(image: Image.Image) -> np.ndarray:
+    """The values (c, h, w) of a grey or RGB picture."""
+    values = np.array(image)
+    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +51,10 @@ def find_path(source: str | Path, root: str | Path | None = None) -> Path | None
     return None
 
 
+def sample_path() -> Path:
+    return Path(str(resources.files("basis.data").joinpath("sample", "mnist.npz")))
+
+
 def plain_or_gz(path: Path) -> Path | None:
     for candidate in (path, path.with_name(path.name + ".gz")):
         if os.path.isfile(candidate):
@@ -72,7 +77,7 @@ def is_cifar_folder(folder: Path) -> bool:
 def missing(name: str, path: Path) -> BasisError:
     """The error for a named set whose file `path` is not there."""
     return BasisError(
-        f"{name} is not complete: there is no {path}; run `basis data download {name}`, "
+        f"{name}: there is no {path}; run `basis data download {name}`, "
         f"or set BASIS_DATA to a folder that holds {_LAYOUT[name]}"
     )
 

@@ -35,9 +35,9 @@ class NCSNConfig:
 class _ConditionalNorm(nn.Module):
     """Conditional instance normalisation++ (in the paper's appendix on architectures).
 
-    Instance normalisation loses each channel's mean, hence overall brightness. The ++ gives it back:
-    the means, normalised over channels, are added with a learnt weight. Gain, weight of the means and
-    shift are looked up by noise level.
+    Instance normalisation loses each channel's mean, hence overall brightness. The ++ gives it
+    back: the means, normalised over channels, are added with a learnt weight. Gain, weight of the
+    means and shift are looked up by noise level.
 
     Shapes:
         x: (batch, channels, height, width).
@@ -76,8 +76,8 @@ class _ConvMeanPool(nn.Module):
 class _ResidualBlock(nn.Module):
     """Two normalised convolutions beside a shortcut.
 
-    A block that goes `down` a stage halves the image if it is not dilated. With dilation it keeps the
-    size (dilation widens the view instead), yet its shortcut is still a convolution.
+    A block that goes `down` a stage halves the image if it is not dilated. With dilation it keeps
+    the size (dilation widens the view instead), yet its shortcut is still a convolution.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class _ResidualBlock(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         h = self.conv1(F.elu(self.normalize1(x, labels)))
         h = self.conv2(F.elu(self.normalize2(h, labels)))
-        return self.shortcut(x) + h
+        out: Tensor = self.shortcut(x) + h
+        return out
 
 
 class _ResidualUnits(nn.Module):
@@ -124,7 +125,7 @@ class _ResidualUnits(nn.Module):
 
 
 class _Fusion(nn.Module):
-    """RefineNet's multi-resolution fusion: inputs convolved, enlarged to the first's size, summed."""
+    """RefineNet's multi-resolution fusion: inputs convolved, brought to one size, summed."""
 
     def __init__(self, widths_in: tuple[int, ...], width: int, levels: int) -> None:
         super().__init__()
@@ -173,7 +174,8 @@ class _RefineBlock(nn.Module):
     def forward(self, xs: tuple[Tensor, ...], labels: Tensor) -> Tensor:
         hs = tuple(adapt(x, labels) for adapt, x in zip(self.adapt_convs, xs, strict=True))
         h = hs[0] if self.msf is None else self.msf(hs, labels)
-        return self.output_convs(self.crp(h, labels), labels)
+        out: Tensor = self.output_convs(self.crp(h, labels), labels)
+        return out
 
 
 class NCSN(nn.Module):
@@ -181,16 +183,11 @@ class NCSN(nn.Module):
 
     The state dict has the names and shapes of the published `CondRefineNetDilated`
     (https://github.com/ermongroup/ncsn). Published checkpoints were saved from a `DataParallel` and
-    need their `module.` prefix taken off, nothing more. (For 28x28 images the published code asks for
-    another padding, which its dilated blocks do not use: the network is the same at every size.)
+    need their `module.` prefix taken off, nothing more. (For 28x28 images the published code asks
+    for another padding, which its dilated blocks do not use: every size has the same network.)
 
     Args:
         config: The sizes.
-
-    Shapes:
-        x: (batch, channels, height, width), even sides.
-        labels: (batch,), int64, the index of the noise level, 0 for the largest sigma.
-        returns: (batch, channels, height, width), grad log p_sigma(x) with respect to x itself.
     """
 
     def __init__(self, config: NCSNConfig) -> None:
@@ -217,6 +214,13 @@ class NCSN(nn.Module):
         self.refine4 = _RefineBlock((fine, fine), fine, levels, units_out=3)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Grad log p_sigma(x), with respect to x itself.
+
+        Shapes:
+            x: (batch, channels, height, width), even sides, pixels in [0, 1] before noise.
+            labels: (batch,), int64, the index of the noise level, 0 for the largest sigma.
+            returns: (batch, channels, height, width).
+        """
         h = self.begin_conv(2 * x - 1)
         kept = []
         for stage in (self.res1, self.res2, self.res3, self.res4):
@@ -227,16 +231,17 @@ class NCSN(nn.Module):
         h = self.refine2((kept[2], h), labels)
         h = self.refine3((kept[1], h), labels)
         h = self.refine4((kept[0], h), labels)
-        return self.end_conv(F.elu(self.normalizer(h, labels)))
+        score: Tensor = self.end_conv(F.elu(self.normalizer(h, labels)))
+        return score
 
 
 class NCSNDenoiser(nn.Module):
     """An NCSN dressed as a denoiser, E[x | x + sigma n] = x + sigma^2 score, for images in [0, 1].
 
     The network knows only its own `levels`. Any other sigma takes the level sigma_i nearest in log
-    sigma and multiplies its score by sigma_i / sigma. A score is -E[n | x] / sigma, and the expected
-    noise n, of order one, changes little from one level to the next: the score's magnitude goes as
-    1 / sigma. Outside the range of the levels this is a stopgap, not a trained answer.
+    sigma and multiplies its score by sigma_i / sigma. A score is -E[n | x] / sigma, and the
+    expected noise n, of order one, changes little from one level to the next: the score's magnitude
+    goes as 1 / sigma. Outside the range of the levels this is a stopgap, not a trained answer.
 
     Args:
         network: The score network.
@@ -255,15 +260,16 @@ class NCSNDenoiser(nn.Module):
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
         labels = (sigma.log()[:, None] - self.levels.log()).abs().argmin(dim=1)
-        # sigma^2 times the rescaled score, (sigma_i / sigma) score_i.
+        # sigma^2, and the rescaling of the score by sigma_i / sigma.
         step = sigma * self.levels[labels]
-        return x + step.view(-1, 1, 1, 1) * self.network(x, labels)
+        score: Tensor = self.network(x, labels)
+        return x + step.view(-1, 1, 1, 1) * score
 
     def output_scale(self, sigma: Tensor) -> Tensor:
         """The unit of the denoising error at sigma.
 
-        Squared errors in units of sigma are the paper's objective, denoising score matching weighted
-        by sigma^2, up to its factor 1/2.
+        Squared errors in units of sigma are the paper's objective, denoising score matching
+        weighted by sigma^2, up to its factor 1/2.
         """
         return sigma
 

@@ -127,7 +127,7 @@ def load_prior(
         root: The data root whose `priors` folder is searched after the package's own.
         device, dtype: Where, and in which precision, it computes.
     """
-    folder = _find(source, root)
+    folder = find_prior(source, root)
     card = read_card(folder)
     module = build_module(card["architecture"])
     weights = _read_weights(folder, card["sha256"])
@@ -169,7 +169,8 @@ def _read_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
         raise BasisError(f"{path} is not a safetensors file: {error}") from error
 
 
-def _find(source: str | Path, root: str | Path | None) -> Path:
+def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
+    """The folder of a prior given by name or by folder."""
     path = Path(source)
     if isinstance(source, str) and path.name == source:
         for entry in list_priors(root):

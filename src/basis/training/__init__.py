@@ -1,14 +1,33 @@
 """Training of score priors."""
 
-from basis.training._muon import Muon
-from basis.training._trainer import (
-    TrainConfig,
-    Trainer,
-    discrete_sigmas,
-    focused_sigmas,
-    read_log,
-    read_state,
-)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from basis.training._config import TrainConfig
+    from basis.training._muon import Muon
+    from basis.training._plot import plot_log
+    from basis.training._trainer import (
+        Trainer,
+        discrete_sigmas,
+        focused_sigmas,
+        read_log,
+        read_state,
+    )
+
+# The command line asks for the settings alone, which must not cost an import of torch.
+_HOMES = {
+    "Muon": "_muon",
+    "TrainConfig": "_config",
+    "Trainer": "_trainer",
+    "discrete_sigmas": "_trainer",
+    "focused_sigmas": "_trainer",
+    "plot_log": "_plot",
+    "read_log": "_trainer",
+    "read_state": "_trainer",
+}
 
 __all__ = [
     "Muon",
@@ -16,6 +35,13 @@ __all__ = [
     "Trainer",
     "discrete_sigmas",
     "focused_sigmas",
+    "plot_log",
     "read_log",
     "read_state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'basis.training' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"basis.training.{_HOMES[name]}"), name)

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,57 +26,11 @@ from tqdm import tqdm
 
 from basis._errors import BasisError
 from basis._files import whole_file
+from basis.training._config import TrainConfig
 from basis.training._muon import Muon
 
 STATE = "state.safetensors"
 LOG = "log.jsonl"
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How a denoiser is trained.
-
-    Noise levels are drawn log-normal about `sigma_focus` (where the modes of a separation are decided) and,
-    for a share of `sigma_uniform` of the images, log-uniform over the whole range.
-    """
-
-    images: int = 1_000_000
-    """images to see in all; a resumed run may raise it"""
-    batch: int = 128
-    """images per step"""
-    lr: float = 0.03
-    """step of the matrices (Muon)"""
-    adam_lr: float = 3e-3
-    """step of everything else (Adam)"""
-    warmup: int = 20_000
-    """images over which the steps grow from zero"""
-    cooldown: float = 0.3
-    """last part of the run over which the steps fall to zero"""
-    average: float = 16.0
-    """exponent of the power-law average of the weights: about the last 1/exponent of the run counts"""
-    sigma_min: float = 0.005
-    """smallest noise level"""
-    sigma_max: float = 10.0
-    """largest noise level"""
-    sigma_focus: float = 0.27
-    """median of the log-normal noise levels"""
-    sigma_spread: float = 1.0
-    """standard deviation of log sigma about the focus"""
-    sigma_uniform: float = 0.3
-    """share of images whose noise level is log-uniform over the range"""
-    flip: bool = False
-    """mirror images at random"""
-    clip: float = 1.0
-    """largest gradient norm"""
-    seed: int = 0
-    """seed of the weights and of everything drawn"""
-
-
-class TrainableDenoiser(Protocol):
-    """What the trainer asks of a module: a denoiser with a natural unit of its error."""
-
-    def __call__(self, x: Tensor, sigma: Tensor) -> Tensor: ...
-    def output_scale(self, sigma: Tensor) -> Tensor: ...
 
 
 SigmaDraw = Callable[[int, torch.Generator], Tensor]
@@ -109,7 +63,8 @@ class Trainer:
     """Trains a denoiser in a folder, from wherever the folder left off.
 
     Args:
-        model: The module; its weights are replaced by the saved ones when the folder holds a state.
+        model: A denoiser in the manner of `basis.nn.Denoiser`: called with (x, sigma), and with an `output_scale`
+            that is the natural unit of its error at sigma. Its weights are replaced by the saved ones when the folder holds a state.
         images: All training images, uint8, (n, channels, height, width).
         folder: Holds the state, the log and later the exported prior.
         config: How to train. A resumed run may change nothing but `images`.

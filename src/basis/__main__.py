@@ -1,0 +1,5 @@
+"""`python -m basis`."""
+
+from basis.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""The command `basis`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from basis._errors import BasisError
+from basis._version import __version__
+
+_COMMANDS = {
+    "separate": "pull mixtures apart: sources, a panel picture and a record",
+    "mix": "make a mixture file from images",
+    "evaluate": "measure PSNR on test mixtures",
+    "train": "train a score prior on images",
+    "priors": "list priors, or show a prior's card",
+    "data": "list data sets, or download one",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # One line: the usage is a --help away.
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line; returns the exit code (2 for input that cannot be used)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _Parser(
+        prog="basis",
+        description="Source separation with deep generative priors: a prior, a mixing and a sampler.",
+    )
+    parser.add_argument("--version", action="version", version=f"basis {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in _COMMANDS.items():
+        child = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name in words:  # only the command at hand is imported
+            module = importlib.import_module(f"basis.cli._{name}")
+            module.add(child)
+            child.set_defaults(run=module.run)
+    args = parser.parse_args(words)
+    try:
+        args.run(args)
+    except BasisError as error:
+        print(f"basis {args.command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"basis {args.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

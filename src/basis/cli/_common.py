@@ -1,0 +1,115 @@
+"""What several commands share: arguments, progress bars, records."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basis._errors import BasisError
+from basis._files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from basis import Progress, Sampler
+
+_SAMPLERS = ("basis", "noise-conditioned", "greedy")
+_SHORTCUTS = ("levels", "steps", "delta", "weight", "sigma_max", "sigma_min", "temperature")
+
+
+def number(text: str) -> float:
+    """A finite number, for argparse."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer of at least one, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """`--data-root`."""
+    parser.add_argument(
+        "--data-root",
+        metavar="DIR",
+        help="where data sets and priors lie (default: $BASIS_DATA, else ~/.cache/basis)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", metavar="PATH", help="also write what was measured as JSON")
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Everything that says which sampler runs and how."""
+    group = parser.add_argument_group("sampler")
+    group.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
+    group.add_argument("--sampler", default="basis", choices=_SAMPLERS, help="default: basis")
+    group.add_argument("--samples", type=natural, default=1, help="chains per mixture (default 1)")
+    group.add_argument("--seed", type=int, default=0, help="default 0")
+    group.add_argument("--levels", type=natural, help="noise levels (paper: 10)")
+    group.add_argument("--steps", type=natural, help="steps per level (paper: 100)")
+    group.add_argument("--delta", type=number, help="step size at the last level (paper: 2e-5)")
+    group.add_argument("--weight", type=number, help="likelihood weight (paper: 1)")
+    group.add_argument("--sigma-max", type=number, help="first noise level (paper: 1.0)")
+    group.add_argument("--sigma-min", type=number, help="last noise level (paper: 0.01)")
+    group.add_argument("--temperature", type=number, help="scale of the injected noise (paper: 1)")
+    group.add_argument(
+        "--no-finish",
+        action="store_true",
+        help="leave out the last denoising and projection onto the mixture",
+    )
+    group.add_argument("--chunk", type=natural, default=128, help="chains at once (default 128)")
+    group.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+
+
+def sampler_from(args: argparse.Namespace) -> Sampler:
+    """The sampler that `add_sampling`'s arguments describe."""
+    from basis._separate import make_sampler
+
+    given = {name: getattr(args, name) for name in _SHORTCUTS if getattr(args, name) is not None}
+    return make_sampler(args.sampler, **given)
+
+
+def device_from(name: str) -> str:
+    """A torch device that exists here."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        line = str(error).splitlines()[0]
+        raise BasisError(f"device {name!r} cannot be used: {line}") from error
+    return name
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar with time left, fed by `separate`'s progress."""
+    from tqdm import tqdm
+
+    with tqdm(desc=label, unit="step", leave=False, dynamic_ncols=True) as bar:
+
+        def update(progress: Progress) -> None:
+            bar.total = progress.total
+            bar.set_postfix(sigma=f"{progress.sigma:.3g}", refresh=False)
+            bar.update(progress.done - bar.n)
+
+        yield update
+
+
+def write_json(path: str | Path, record: dict[str, Any]) -> None:
+    """Writes a record for scripts to read."""
+    write_text(path, json.dumps(record, indent=2) + "\n")

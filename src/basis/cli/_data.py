@@ -1,0 +1,37 @@
+"""`basis data`: which data sets are here, and how to get the others."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from basis.cli._common import add_json, add_root, write_json
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("action", nargs="?", choices=("list", "download"), default="list")
+    parser.add_argument("name", nargs="?", help="with download: mnist or cifar10")
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    from basis._errors import BasisError
+    from basis.data import catalogue, data_root, download
+
+    if args.action == "download":
+        if not args.name:
+            raise BasisError("name what to download: basis data download mnist (or cifar10)")
+        folder = download(args.name, args.data_root)
+        print(f"{args.name}: {folder}")
+        return
+    entries = catalogue(args.data_root)
+    print(f"data root: {data_root(args.data_root)}")
+    for entry in entries:
+        print(f"{entry.name:16} {entry.about}")
+        print(f"{'':16} {entry.where if entry.found else 'not here: ' + entry.how}")
+    if args.json:
+        rows = [{k: str(v) for k, v in asdict(entry).items()} for entry in entries]
+        write_json(args.json, {"data": rows})

@@ -1,0 +1,52 @@
+"""`basis mix`: make a mixture file from images."""
+
+from __future__ import annotations
+
+import argparse
+
+from basis.cli._common import add_root, number
+
+EPILOG = """\
+examples:
+  basis mix sample:3 sample:18 --out mixture.npz
+  basis mix a.png b.png --alphas 0.5 0.5 --out mixture.png
+
+An .npz keeps the mixture in full precision with its sources and alphas, so that `basis separate` can show the
+truth beside what it finds. A picture holds 8-bit values up to 1, so its alphas must not sum to more.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("images", nargs="+", help="image files, .npy, or SET:INDEX (sample:3)")
+    parser.add_argument("--alphas", type=number, nargs="+", help="a weight per image (default: 1)")
+    parser.add_argument("--noise", type=number, default=0.0, help="Gaussian noise added (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the noise (default 0)")
+    parser.add_argument("--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or picture")
+    add_root(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    import torch
+
+    from basis._errors import BasisError
+    from basis.cli._sources import source_images
+    from basis.data import MixtureFile, write_mixture
+    from basis.mixings import mixture
+
+    alphas = tuple(args.alphas or [1.0] * len(args.images))
+    if len(alphas) != len(args.images):
+        raise BasisError(
+            f"{len(alphas)} alphas for {len(args.images)} images; give one alpha per image"
+        )
+    if args.noise < 0:
+        raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
+    sources = source_images(args.images, args.data_root)[None]
+    mixed = mixture(alphas, sources.shape[2])(sources)
+    if args.noise:
+        generator = torch.Generator().manual_seed(args.seed)
+        mixed = mixed + args.noise * torch.randn(mixed.shape, generator=generator)
+    write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
+    print(f"{args.out}: {' + '.join(f'{a:g} x {n}' for a, n in zip(alphas, args.images, strict=True))}")

@@ -1,0 +1,184 @@
+"""`basis train`: a score prior from images, resumed from wherever it was left."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basis.cli._common import add_root, device_from, natural, number
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from basis.data import ImageSet
+    from basis.training import TrainConfig, Trainer
+
+EPILOG = """\
+examples:
+  basis train --data mnist --out runs/mnist --images 2000000
+  basis train --data photos/ --size 64 --out runs/photos --widths 64 128 192 --blocks 2 2 3
+  basis train --data mnist --architecture ncsn --out runs/ncsn --lr 0.01
+
+A run stopped at any moment (Ctrl-C too) goes on to the step when the same command is given again; raise --images
+to train longer. The folder then holds a prior: basis separate sample --prior runs/mnist
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("--data", default="mnist", help="mnist, cifar10, sample, a folder or .npy")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
+    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
+    network = parser.add_argument_group("network")
+    network.add_argument("--architecture", choices=("unet", "ncsn"), default="unet")
+    network.add_argument("--fold", type=natural, default=2, help="unet: pixels per side laid into channels")
+    network.add_argument("--widths", type=natural, nargs="+", default=[48, 96], help="unet: per level")
+    network.add_argument("--blocks", type=natural, nargs="+", default=[2, 4], help="unet: per level")
+    network.add_argument("--attention", type=int, default=1, help="unet: levels with attention")
+    network.add_argument("--dropout", type=number, default=0.0, help="unet: share dropped")
+    network.add_argument("--width", type=natural, default=64, help="ncsn: channels")
+    training = parser.add_argument_group("training")
+    for name, kind, default, text in _training_fields():
+        flag = "--" + name.replace("_", "-")
+        if kind is bool:
+            training.add_argument(flag, action="store_true", help=text)
+        else:
+            convert = natural if kind is int and name != "seed" else kind
+            training.add_argument(flag, type=convert, default=default, help=f"{text} ({default:g})")
+    training.add_argument("--held-out", type=natural, default=512, help="images kept for validation (512)")
+    add_root(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    import torch
+
+    from basis._errors import BasisError
+    from basis.data import load_images
+    from basis.priors import describe_module
+    from basis.training import TrainConfig, Trainer, discrete_sigmas, plot_log
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    config = TrainConfig(**{f.name: getattr(args, f.name) for f in dataclasses.fields(TrainConfig)})
+    images = load_images(args.data, "train", root=args.data_root, size=args.size)
+    if len(images) <= args.held_out:
+        raise BasisError(
+            f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
+            "kept for validation (--held-out)"
+        )
+    torch.manual_seed(config.seed)
+    module = _module(args, images)
+    sigmas = None
+    if args.architecture == "ncsn":
+        sigmas = discrete_sigmas(module.levels)  # type: ignore[arg-type]
+        top, bottom = float(module.levels[0]), float(module.levels[-1])  # type: ignore[index]
+        config = dataclasses.replace(config, sigma_min=bottom, sigma_max=top)
+    trainer = Trainer(
+        module,
+        images.images[: -args.held_out],
+        args.out,
+        config,
+        held_out=images.images[-args.held_out :],
+        about={"architecture": describe_module(module), "data": images.name},
+        sigmas=sigmas,
+        device=device_from(args.device),
+    )
+    if trainer.step:
+        print(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
+    complete = trainer.run()
+    folder = export(trainer, images, args)
+    curve = plot_log(trainer.folder)
+    if not complete:
+        print(f"stopped at {trainer.seen:,} of {config.images:,} images; the same command goes on")
+    print(f"prior: {folder}  curve: {curve}")
+
+
+def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace) -> Path:
+    """Writes the averaged weights with their card into the run's folder."""
+    from basis.priors import save_prior
+
+    name = args.name or trainer.folder.resolve().name
+    card = {
+        "name": name,
+        "title": f"score prior of {images.name}",
+        "architecture": trainer.about["architecture"],
+        "shape": list(images.images.shape[1:]),
+        "sigma_min": trainer.config.sigma_min,
+        "sigma_max": trainer.config.sigma_max,
+        "data": {"name": images.name, "source": images.source, "images": len(trainer.images)},
+        "training": _training_record(trainer),
+    }
+    return save_prior(trainer.folder, trainer.average, card)
+
+
+def _training_record(trainer: Trainer) -> dict[str, Any]:
+    record = {
+        "images_seen": trainer.seen,
+        "steps": trainer.step,
+        "hours": round(trainer.seconds / 3600, 2),
+        "config": dataclasses.asdict(trainer.config),
+    }
+    if trainer.held_out is not None:
+        errors = trainer.validate()
+        record["held_out_error_over_sigma2"] = {s: round(e, 5) for s, e in errors.items()}
+    return record
+
+
+def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
+    from basis._errors import BasisError
+    from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
+
+    _, channels, height, width = images.images.shape
+    if args.architecture == "ncsn":
+        if height != width:
+            raise BasisError(f"ncsn takes square images; these are {height}x{width}")
+        return NCSNDenoiser(NCSN(NCSNConfig(channels=channels, size=height, width=args.width)))
+    if len(args.widths) != len(args.blocks):
+        raise BasisError(
+            f"{len(args.widths)} widths and {len(args.blocks)} blocks; give one of each per level"
+        )
+    network = UNet(
+        UNetConfig(
+            channels=channels,
+            fold=args.fold,
+            widths=tuple(args.widths),
+            blocks=tuple(args.blocks),
+            attention=args.attention,
+            dropout=args.dropout,
+        )
+    )
+    if height % network.multiple or width % network.multiple:
+        raise BasisError(
+            f"images of {height}x{width} do not fit this network: sides must be multiples of "
+            f"{network.multiple} (fold x 2 per level after the first)"
+        )
+    mean, std = _moments(images.images)
+    return Denoiser(network, mean, std)
+
+
+def _moments(images: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of all pixels in [0, 1], from their histogram."""
+    import torch
+
+    counts = torch.bincount(images.flatten().int(), minlength=256).double()
+    values = torch.arange(256).double() / 255
+    mean = (counts * values).sum() / counts.sum()
+    variance = (counts * (values - mean).square()).sum() / counts.sum()
+    return round(mean.item(), 4), round(variance.sqrt().item(), 4)
+
+
+def _training_fields() -> list[tuple[str, type, Any, str]]:
+    from basis.training._config import TrainConfig
+
+    kinds = {"int": int, "float": float, "bool": bool}
+    return [
+        (f.name, kinds[str(f.type)], f.default, f.metadata["help"])
+        for f in dataclasses.fields(TrainConfig)
+    ]

@@ -1,0 +1,177 @@
+"""Fetching the public sets from their publishers, checked before anything is put in place."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from basis._errors import BasisError
+from basis._files import whole_file
+from basis.data._places import (
+    CIFAR_ARCHIVE,
+    CIFAR_BATCHES,
+    CIFAR_FOLDER,
+    MNIST_FOLDER,
+    data_root,
+    plain_or_gz,
+    sample_path,
+)
+
+_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Published:
+    """A file, where it is published (mirrors in the order they are tried), and what it must be."""
+
+    name: str
+    md5: str
+    urls: tuple[str, ...]
+
+
+def _mnist(name: str, md5: str) -> Published:
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
+    return Published(name, md5, tuple(mirror + name for mirror in mirrors))
+
+
+PUBLISHED: Mapping[str, tuple[Published, ...]] = {
+    "mnist": (
+        _mnist("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        _mnist("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432"),
+        _mnist("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
+        _mnist("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+    "cifar10": (
+        Published(
+            CIFAR_ARCHIVE,
+            "c58f30108f718f92721af3b95e74349a",
+            ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
+        ),
+    ),
+}
+
+
+def download(
+    name: str,
+    root: str | Path | None = None,
+    progress: bool = True,
+    *,
+    timeout: float = 30.0,
+    published: Mapping[str, tuple[Published, ...]] = PUBLISHED,
+) -> Path:
+    """Fetches `mnist` or `cifar10` into the data root and returns the folder that holds it.
+
+    What is already there is left alone, so an interrupted download is taken up where it stopped. A file is
+    put in place only when its checksum agrees. A CIFAR-10 archive that lies in the root is unpacked
+    without the network.
+    """
+    if name == "sample":
+        return sample_path().parent
+    if name not in published:
+        raise BasisError(f"{name!r} cannot be downloaded; accepted: {', '.join(sorted(published))}")
+    root = data_root(root)
+    if name == "cifar10":
+        return _download_cifar(root, published[name][0], progress, timeout)
+    folder = root / MNIST_FOLDER
+    for file in published[name]:
+        if plain_or_gz(folder / file.name.removesuffix(".gz")) is None:
+            with whole_file(folder / file.name) as temporary:
+                _fetch(file, temporary, folder / file.name, "", progress, timeout)
+    return folder
+
+
+def _download_cifar(root: Path, file: Published, progress: bool, timeout: float) -> Path:
+    folder, archive = root / CIFAR_FOLDER, root / file.name
+    batches = [batch for names in CIFAR_BATCHES.values() for batch in names]
+    absent = [batch for batch in batches if not (folder / batch).is_file()]
+    if not absent:
+        return folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        workplace = tempfile.TemporaryDirectory(dir=root, prefix=".cifar10-")
+    except OSError as error:
+        raise BasisError(
+            f"cannot write {root}: {error.strerror}; name a folder that can be written"
+        ) from error
+    with workplace as work:
+        found = _md5(archive) if archive.is_file() else file.md5
+        if not archive.is_file() or found != file.md5:
+            wrong = "" if found == file.md5 else f"; {archive} has MD5 {found}, not {file.md5}"
+            fetched = Path(work, file.name)
+            _fetch(file, fetched, archive, wrong, progress, timeout)
+            archive = fetched
+        _unpack(archive, Path(work), absent)
+        folder.mkdir(exist_ok=True)
+        for batch in absent:
+            os.replace(Path(work, batch), folder / batch)
+    return folder
+
+
+def _fetch(
+    file: Published, to: Path, by_hand: Path, also: str, progress: bool, timeout: float
+) -> None:
+    """Streams a file from the first mirror that has it right."""
+    reasons = []
+    for url in file.urls:
+        try:
+            found = _stream(url, to, file.name, progress, timeout)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            cause = getattr(error, "reason", error)
+            reasons.append(f"{url} ({' '.join(str(cause).split()) or type(cause).__name__})")
+            continue
+        if found == file.md5:
+            return
+        reasons.append(f"{url} (its MD5 is {found}, not {file.md5})")
+    raise BasisError(
+        f"could not download {file.name} from {' nor from '.join(reasons)}{also}; "
+        f"fetch it by hand, put it at {by_hand}, and run this again"
+    )
+
+
+def _stream(url: str, to: Path, name: str, progress: bool, timeout: float) -> str:
+    """Writes what `url` answers and returns its MD5."""
+    digest = hashlib.md5(usedforsecurity=False)  # the checksum that is published
+    with urllib.request.urlopen(url, timeout=timeout) as answer, open(to, "wb") as file:
+        length = int(answer.headers.get("Content-Length") or 0) or None
+        with tqdm(total=length, unit="B", unit_scale=True, desc=name, disable=not progress) as bar:
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                digest.update(block)
+                bar.update(len(block))
+    return digest.hexdigest()
+
+
+def _unpack(archive: Path, to: Path, batches: list[str]) -> None:
+    """Writes the wanted batches, and nothing else that the archive may hold, into `to`."""
+    wanted = {f"{CIFAR_FOLDER}/{batch}": batch for batch in batches}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                if member.isfile() and member.name in wanted:
+                    content = tar.extractfile(member)
+                    with open(to / wanted.pop(member.name), "wb") as file:
+                        shutil.copyfileobj(content, file)
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise BasisError(f"{archive} cannot be unpacked: {' '.join(str(error).split())}") from error
+    if wanted:
+        raise BasisError(f"{archive} holds no {', '.join(sorted(wanted))}")
+
+
+def _md5(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,0 +1,90 @@
+"""Test mixtures, by the protocol of the paper's tables: which images are laid over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+
+if TYPE_CHECKING:
+    from basis.data import ImageSet
+
+__all__ = ["GROUPS", "Pairs", "Protocol", "draw_pairs"]
+
+Protocol = Literal["agnostic", "split"]
+
+GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "mnist": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),
+    "sample": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),
+    # animals (bird, cat, deer, dog, frog, horse) with vehicles (airplane, automobile, ship, truck)
+    "cifar10": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
+}
+"""The two groups of classes that "split" pairs are made of."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sources that were mixed, with where they come from.
+
+    Attributes:
+        sources: (count, k, channels, height, width), in [0, 1].
+        indices: (count, k): the images' places in their set.
+    """
+
+    sources: Tensor
+    indices: Tensor
+
+    def mix(self, alphas: Sequence[float]) -> Tensor:
+        """sum_i alpha_i x_i: (count, channels, height, width)."""
+        weights = torch.as_tensor(alphas, dtype=self.sources.dtype)
+        return torch.einsum("k,bkchw->bchw", weights, self.sources)
+
+
+def draw_pairs(
+    images: ImageSet, count: int, *, k: int = 2, protocol: Protocol = "agnostic", seed: int = 0
+) -> Pairs:
+    """Draws mixtures of k different images each.
+
+    Args:
+        images: Where to draw from.
+        count: How many mixtures. The first n mixtures of a longer draw are those of a shorter one.
+        k: Images per mixture.
+        protocol: "agnostic" takes any images; "split" takes one of each group in `GROUPS`.
+        seed: Seed of the draw.
+    """
+    if count < 1 or k < 1:
+        raise BasisError(f"the number of mixtures and of sources must be at least 1, not {count}, {k}")
+    if protocol not in ("agnostic", "split"):
+        raise BasisError(f"unknown protocol {protocol!r}: give agnostic or split")
+    generator = torch.Generator().manual_seed(seed)
+    if protocol == "split":
+        pools = _group_pools(images, k)
+        draws = [[int(_pick(pool, generator)) for pool in pools] for _ in range(count)]
+    else:
+        if len(images) < k:
+            raise BasisError(f"{images.name} has {len(images)} images, too few for {k} sources")
+        draws = []
+        while len(draws) < count:
+            row = torch.randint(len(images), (k,), generator=generator).tolist()
+            if len(set(row)) == k:
+                draws.append(row)
+    indices = torch.tensor(draws)
+    return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)
+
+
+def _group_pools(images: ImageSet, k: int) -> list[Tensor]:
+    groups = GROUPS.get(images.name)
+    if groups is None or images.labels is None:
+        raise BasisError(f"{images.name} has no class groups; split pairs need {', '.join(GROUPS)}")
+    if k != len(groups):
+        raise BasisError(f"split pairs have {len(groups)} sources, not {k}")
+    return [torch.isin(images.labels, torch.tensor(g)).nonzero().flatten() for g in groups]
+
+
+def _pick(pool: Tensor, generator: torch.Generator) -> Tensor:
+    return pool[torch.randint(len(pool), (), generator=generator)]

@@ -1,0 +1,44 @@
+"""A training log as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from basis._errors import BasisError
+from basis._files import whole_file
+from basis.training._trainer import read_log
+
+
+def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Draws the loss and the held-out denoising errors over the images seen; returns the picture's path.
+
+    Args:
+        folder: A training folder.
+        out: The picture; `curve.png` in the folder by default.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path = Path(out) if out is not None else Path(folder) / "curve.png"
+    rows = read_log(folder)
+    if not rows:
+        raise BasisError(f"{folder} holds no training log to plot")
+    losses = [(r["images"], r["loss"]) for r in rows if "loss" in r]
+    held = [(r["images"], r["held_out"]) for r in rows if "held_out" in r]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    if losses:
+        left.plot(*zip(*losses, strict=True), lw=0.9, color="#3b5bdb")
+    left.set(title="training loss", xlabel="images seen", yscale="log")
+    for sigma in held[0][1] if held else ():
+        right.plot([n for n, _ in held], [e[sigma] for _, e in held], lw=1.2, label=f"σ = {sigma}")
+    right.set(title="held-out error / σ², averaged weights", xlabel="images seen", yscale="log")
+    if held:
+        right.legend(fontsize=8, frameon=False, ncols=2)
+    for axes in (left, right):
+        axes.grid(alpha=0.25, which="both")
+        axes.spines[["top", "right"]].set_visible(False)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+    return path
