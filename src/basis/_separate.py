@@ -103,7 +103,10 @@ def separate(
     chains = m.repeat_interleave(samples, dim=0)
     seeds = [seed for row in item_seeds(m, samples, seed) for seed in row]
     pieces = range(0, len(chains), chunk)
-    found, residuals, kept, evaluations = [], [], {}, 0
+    found: list[Tensor] = []
+    residuals: list[Tensor] = []
+    kept: dict[float, list[Tensor]] = {}
+    evaluations = 0
     for number, first in enumerate(pieces):
         part = slice(first, first + chunk)
         problem = Problem(priors, mixing, chains[part], Noise(seeds[part]))
@@ -162,7 +165,9 @@ def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
     known = [f.name for f in dataclasses.fields(kind)]
     for name in options:
         if name not in known:
-            raise BasisError(f"sampler {sampler!r} has no setting {name!r}; it has {', '.join(known)}")
+            raise BasisError(
+                f"sampler {sampler!r} has no setting {name!r}; it has {', '.join(known)}"
+            )
     return kind(**options)
 
 

@@ -48,7 +48,9 @@ class Mixing:
                 f"{sources * channels} columns; this one has shape {tuple(self.matrix.shape)}"
             )
         if not torch.isfinite(self.matrix).all() or (self.matrix == 0).all(dim=1).any():
-            raise BasisError("mixing weights must be finite, and no observed channel may ignore all")
+            raise BasisError(
+                "mixing weights must be finite, and no observed channel may ignore all"
+            )
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise BasisError(f"observation noise must be a number >= 0, not {noise}")
         if self.mask is not None and not ((self.mask == 0) | (self.mask == 1)).all():
@@ -122,9 +124,7 @@ class Mixing:
         """The point nearest to x that reproduces m exactly (least squares where none does)."""
         return self.posterior_mean(x, m, noise=0.0)
 
-    def project_box(
-        self, x: Tensor, m: Tensor, tolerance: float = 1e-4, most: int = 100
-    ) -> Tensor:
+    def project_box(self, x: Tensor, m: Tensor, tolerance: float = 1e-4, most: int = 100) -> Tensor:
         """A point near x inside [0, 1] that reproduces m, by alternating projections.
 
         Stops when every item's root-mean-square residual is below `tolerance` or after `most` rounds (an

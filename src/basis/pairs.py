@@ -58,7 +58,9 @@ def draw_pairs(
         seed: Seed of the draw.
     """
     if count < 1 or k < 1:
-        raise BasisError(f"the number of mixtures and of sources must be at least 1, not {count}, {k}")
+        raise BasisError(
+            f"the number of mixtures and of sources must be at least 1, not {count}, {k}"
+        )
     if protocol not in ("agnostic", "split"):
         raise BasisError(f"unknown protocol {protocol!r}: give agnostic or split")
     generator = torch.Generator().manual_seed(seed)

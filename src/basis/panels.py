@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,7 @@ def _draw(
 ) -> Image.Image:
     from PIL import Image, ImageDraw
 
-    small, font, large = _font(12), _font(14), _font(17)
+    small, font, large = _font(11), _font(13), _font(15)
     height = columns[0].cells[0].height
     factor = max(1, -(-cell // height))
     captioned = any(any(c.captions) for c in columns)
@@ -183,7 +184,6 @@ def _draw(
     return picture
 
 
-
 def _fit(fonts: Sequence[ImageFont.FreeTypeFont], text: str, width: int) -> ImageFont.FreeTypeFont:
     """The first font in which the text fits, or the last."""
     return next((f for f in fonts if f.getlength(text) <= width), fonts[-1])
@@ -204,6 +204,8 @@ def _centred(
 def _font(size: int) -> ImageFont.FreeTypeFont:
     from PIL import ImageFont
 
-    font = ImageFont.load_default(size=size)
-    assert isinstance(font, ImageFont.FreeTypeFont)
-    return font
+    # Matplotlib carries DejaVu Sans, which has every sign we write; it need not be imported for that.
+    spec = importlib.util.find_spec("matplotlib")
+    assert spec is not None and spec.origin is not None
+    path = Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return ImageFont.truetype(str(path), size)

@@ -21,9 +21,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("images", nargs="+", help="image files, .npy, or SET:INDEX (sample:3)")
     parser.add_argument("--alphas", type=number, nargs="+", help="a weight per image (default: 1)")
-    parser.add_argument("--noise", type=number, default=0.0, help="Gaussian noise added (default 0)")
+    parser.add_argument(
+        "--noise", type=number, default=0.0, help="Gaussian noise added (default 0)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the noise (default 0)")
-    parser.add_argument("--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or picture")
+    parser.add_argument(
+        "--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or picture"
+    )
     add_root(parser)
 
 
@@ -49,4 +53,6 @@ def run(args: argparse.Namespace) -> None:
         generator = torch.Generator().manual_seed(args.seed)
         mixed = mixed + args.noise * torch.randn(mixed.shape, generator=generator)
     write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
-    print(f"{args.out}: {' + '.join(f'{a:g} x {n}' for a, n in zip(alphas, args.images, strict=True))}")
+    print(
+        f"{args.out}: {' + '.join(f'{a:g} x {n}' for a, n in zip(alphas, args.images, strict=True))}"
+    )

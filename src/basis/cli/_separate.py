@@ -42,13 +42,23 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=["sample"],
         help="image files, .npy, .npz, or the name of a data set to mix from (default: sample)",
     )
-    parser.add_argument("--alphas", type=number, nargs="+", help="a weight per source (default: 1 1)")
+    parser.add_argument(
+        "--alphas", type=number, nargs="+", help="a weight per source (default: 1 1)"
+    )
     parser.add_argument("--k", type=natural, help="number of sources, all with alpha 1")
-    parser.add_argument("--grey", action="store_true", help="the input is the channel mean (colourise)")
-    parser.add_argument("--mask", metavar="FILE", help="picture: white where observed, black where not")
-    parser.add_argument("--noise", type=number, default=0.0, help="noise on the mixture (default 0)")
+    parser.add_argument(
+        "--grey", action="store_true", help="the input is the channel mean (colourise)"
+    )
+    parser.add_argument(
+        "--mask", metavar="FILE", help="picture: white where observed, black where not"
+    )
+    parser.add_argument(
+        "--noise", type=number, default=0.0, help="noise on the mixture (default 0)"
+    )
     parser.add_argument("--count", type=natural, default=6, help="mixtures made of a data set")
-    parser.add_argument("--keep", type=number, nargs="+", help="noise levels whose states to show too")
+    parser.add_argument(
+        "--keep", type=number, nargs="+", help="noise levels whose states to show too"
+    )
     parser.add_argument("--out", default="separated", metavar="DIR", help="default: separated")
     add_sampling(parser)
     add_root(parser)
@@ -83,7 +93,9 @@ def run(args: argparse.Namespace) -> None:
     sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
 
     shown = min(len(names), 24)
-    title = f"{prior.name} prior, {sampler.name}, {result.evaluations} network evaluations per mixture"
+    title = (
+        f"{prior.name} prior, {sampler.name}, {result.evaluations} network evaluations per mixture"
+    )
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],
@@ -120,7 +132,9 @@ def _read(
 
     if len(args.inputs) == 1 and args.inputs[0] in ("sample", "mnist", "cifar10"):
         if args.grey or args.mask:
-            raise BasisError("--grey and --mask go with files of mixtures, not with a data set's name")
+            raise BasisError(
+                "--grey and --mask go with files of mixtures, not with a data set's name"
+            )
         images = load_images(args.inputs[0], "test", root=args.data_root)
         alphas = args.alphas or [1.0] * (args.k or 2)
         pairs = draw_pairs(images, args.count, k=len(alphas), seed=args.seed)
@@ -211,7 +225,8 @@ def _write_arrays(
     if truth is not None:
         arrays["truth"] = truth
     with whole_file(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **{name: t.cpu().numpy() for name, t in arrays.items()})
+        named: Any = {name: t.cpu().numpy() for name, t in arrays.items()}
+        np.savez_compressed(file, **named)
 
 
 def _record(
@@ -224,8 +239,7 @@ def _record(
     from basis import metrics
 
     rows: list[dict[str, Any]] = [
-        {"name": n, "residual_rms": r}
-        for n, r in zip(names, result.residual.tolist(), strict=True)
+        {"name": n, "residual_rms": r} for n, r in zip(names, result.residual.tolist(), strict=True)
     ]
     record: dict[str, Any] = {
         "command": "separate",

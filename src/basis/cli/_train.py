@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from basis.data import ImageSet
-    from basis.training import TrainConfig, Trainer
+    from basis.training import Trainer
 
 EPILOG = """\
 examples:
@@ -37,9 +37,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
     network = parser.add_argument_group("network")
     network.add_argument("--architecture", choices=("unet", "ncsn"), default="unet")
-    network.add_argument("--fold", type=natural, default=2, help="unet: pixels per side laid into channels")
-    network.add_argument("--widths", type=natural, nargs="+", default=[48, 96], help="unet: per level")
-    network.add_argument("--blocks", type=natural, nargs="+", default=[2, 4], help="unet: per level")
+    network.add_argument(
+        "--fold", type=natural, default=2, help="unet: pixels per side laid into channels"
+    )
+    network.add_argument(
+        "--widths", type=natural, nargs="+", default=[48, 96], help="unet: per level"
+    )
+    network.add_argument(
+        "--blocks", type=natural, nargs="+", default=[2, 4], help="unet: per level"
+    )
     network.add_argument("--attention", type=int, default=1, help="unet: levels with attention")
     network.add_argument("--dropout", type=number, default=0.0, help="unet: share dropped")
     network.add_argument("--width", type=natural, default=64, help="ncsn: channels")
@@ -51,7 +57,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         else:
             convert = natural if kind is int and name != "seed" else kind
             training.add_argument(flag, type=convert, default=default, help=f"{text} ({default:g})")
-    training.add_argument("--held-out", type=natural, default=512, help="images kept for validation (512)")
+    training.add_argument(
+        "--held-out", type=natural, default=512, help="images kept for validation (512)"
+    )
     add_root(parser)
 
 

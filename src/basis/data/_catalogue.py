@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from basis.data._files import SPLITS, find_pictures
+from basis.data._listing import SPLITS, find_pictures
 from basis.data._places import (
     CIFAR_BATCHES,
     CIFAR_FOLDER,
@@ -23,7 +23,7 @@ class CatalogueEntry:
     """One set that `load_images` knows by this name."""
 
     name: str
-    what: str
+    about: str
     """one line that describes the images"""
     train: int
     """images in the training split"""

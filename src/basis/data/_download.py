@@ -164,6 +164,7 @@ def _unpack(archive: Path, to: Path, batches: list[str]) -> None:
             for member in tar:
                 if member.isfile() and member.name in wanted:
                     content = tar.extractfile(member)
+                    assert content is not None  # as it is for every regular file
                     with open(to / wanted.pop(member.name), "wb") as file:
                         shutil.copyfileobj(content, file)
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:

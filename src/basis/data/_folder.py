@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.data._files import PICTURES, find_pictures, split_folder
-from basis.data._pictures import open_bytes, picture_pixels
-from basis.data._pixels import square, to_channels
+from basis.data._listing import PICTURES, find_pictures, split_folder
+from basis.data._pictures import open_bytes
+from basis.data._pixels import picture_pixels, square, to_channels
 from basis.data._places import Split
 
 

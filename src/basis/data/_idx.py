@@ -7,6 +7,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def labels_beside(images: Path) -> Path | None:
     return plain_or_gz(images.with_name(name))
 
 
-def _open(path: Path):
+def _open(path: Path) -> IO[bytes]:
     with open(path, "rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if compressed else open(path, "rb")
+    return cast(IO[bytes], gzip.open(path)) if compressed else open(path, "rb")

@@ -52,7 +52,7 @@ class ImageSet:
         if self.labels is None:
             raise BasisError(f"{self.name} has no labels, so none can be selected")
         wanted = sorted({int(label) for label in labels})
-        known = self.labels.unique().tolist() if self.classes is None else range(len(self.classes))
+        known = set(self.labels.tolist() if self.classes is None else range(len(self.classes)))
         unknown = [label for label in wanted if label not in known]
         keep = torch.isin(self.labels, torch.tensor(wanted, dtype=torch.int64))
         if unknown or not keep.any():

@@ -10,10 +10,10 @@ import torch
 from basis._errors import BasisError
 from basis.data._arrays import NUMPY, load_arrays, pick
 from basis.data._cifar import CLASSES, read_cifar
-from basis.data._files import PICTURES
 from basis.data._folder import read_folder
 from basis.data._idx import is_idx, labels_beside, read_idx
 from basis.data._imageset import ImageSet
+from basis.data._listing import PICTURES
 from basis.data._pictures import open_bytes
 from basis.data._pixels import (
     as_bytes,
@@ -118,10 +118,13 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
         image = picture_pixels(open_bytes(path))
         return ImageSet(torch.from_numpy(image)[None], None, path.stem, f"picture {path}")
     if is_idx(path):
-        images = read_idx(path, 3)[:, None]
         beside = labels_beside(path)
-        labels = None if beside is None else read_idx(beside, 1)
-        return _image_set(images, labels, name, f"idx file {path}")
+        return _image_set(
+            read_idx(path, 3)[:, None],
+            None if beside is None else read_idx(beside, 1),
+            name,
+            f"idx file {path}",
+        )
     raise BasisError(
         f"{path} is not an image file that is known; accepted: {', '.join(PICTURES)}, "
         ".npy, .npz, an idx file (plain or .gz), or a folder of images"

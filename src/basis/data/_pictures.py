@@ -11,7 +11,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis.data._arrays import NUMPY, load_arrays, pick
-from basis.data._files import PICTURES
+from basis.data._listing import PICTURES
 from basis.data._pixels import (
     as_bytes,
     as_floats,
@@ -73,10 +73,8 @@ def _plain_mode(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
         return image
     if image.mode.startswith("I"):
-        values = np.asarray(image)
-        if (
-            values.min() < 0 or values.max() > 65535
-        ):  # 16-bit formats may come as mode I, of 32 bits
+        values = np.asarray(image)  # mode I has 32 bits, but 16-bit formats may come as it too
+        if values.min() < 0 or values.max() > 65535:
             raise BasisError(
                 f"{path} holds values from {values.min()} to {values.max()}; 8 or 16 bits are accepted"
             )

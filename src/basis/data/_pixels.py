@@ -99,11 +99,13 @@ def to_channels(x: Tensor, channels: int | None) -> Tensor:
     if have == 1:
         return x.repeat_interleave(channels, dim=-3)
     if have != 3:
-        raise BasisError(f"images of {have} channels cannot be made grey; 1 or 3 are accepted")
-    red, green, blue = x.split(1, dim=-3)
+        raise BasisError(
+            f"images of {have} channels cannot be made {channels}; 1 or 3 are accepted"
+        )
+    red, green, blue = (x.narrow(-3, i, 1) for i in range(3))
     if x.dtype == torch.uint8:
         grey = (red.int() * 19595 + green.int() * 38470 + blue.int() * 7471 + 0x8000) >> 16
-        return grey.to(torch.uint8)
+        return grey.byte()
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 

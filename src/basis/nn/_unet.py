@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -95,6 +94,7 @@ class UNet(nn.Module):
         if len(config.widths) != len(config.blocks):
             raise ValueError("widths and blocks must have one entry per level")
         self.config = config
+        self.frequencies: Tensor
         frequencies = torch.logspace(math.log10(0.5), math.log10(32.0), 32)
         self.register_buffer("frequencies", frequencies, persistent=False)
         emb = config.embedding
@@ -133,9 +133,9 @@ class UNet(nn.Module):
         h = torch.cat([h, torch.ones_like(h[:, :1])], dim=1)
         h = self.enter(_dense(h))
         kept: list[list[Tensor]] = []
-        for level, blocks in enumerate(self.down):
+        for level, down in enumerate(self.down):
             states = []
-            for block in blocks:
+            for block in cast(nn.ModuleList, down):
                 h = block(h, emb)
                 states.append(h)
             if level < len(self.shrink):
@@ -143,7 +143,7 @@ class UNet(nn.Module):
                 h = self.shrink[level](_dense(F.pixel_unshuffle(h, 2)))
         for level in reversed(range(len(self.up))):
             h = _dense(F.pixel_shuffle(self.grow[level](h), 2))
-            for block in self.up[level]:
+            for block in cast(nn.ModuleList, self.up[level]):
                 h = block(torch.cat([h, kept[level].pop()], dim=1), emb)
         return F.pixel_shuffle(self.leave(F.silu(self.norm(h))), self.config.fold)
 

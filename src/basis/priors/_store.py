@@ -150,7 +150,9 @@ def _shape(values: Any) -> tuple[int, int, int]:
     try:
         c, h, w = (int(v) for v in values)
     except (TypeError, ValueError) as error:
-        raise BasisError(f"a card's shape must be [channels, height, width], not {values}") from error
+        raise BasisError(
+            f"a card's shape must be [channels, height, width], not {values}"
+        ) from error
     return c, h, w
 
 

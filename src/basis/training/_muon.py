@@ -50,7 +50,8 @@ class Muon(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         smallest: int = 32,
     ) -> None:
-        matrices, rest = [], []
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for p in parameters:
             big = p.ndim >= 2 and min(p.shape[0], p[0].numel()) >= smallest
             (matrices if big else rest).append(p)

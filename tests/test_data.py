@@ -1,0 +1,956 @@
+"""Data: every accepted layout is read to the same bytes, everything else is refused in one line."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import http.server
+import io
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from basis._errors import BasisError
+from basis.data import (
+    PUBLISHED,
+    ImageSet,
+    MixtureFile,
+    Published,
+    catalogue,
+    data_root,
+    download,
+    load_images,
+    read_array,
+    read_image,
+    read_mixture,
+    write_mixture,
+)
+
+ROOT = data_root()
+needs_mnist = pytest.mark.skipif(
+    not (ROOT / "MNIST").is_dir(), reason=f"MNIST is not in {ROOT}: basis data download mnist"
+)
+needs_cifar = pytest.mark.skipif(
+    not (ROOT / "cifar-10-batches-py").is_dir(),
+    reason=f"CIFAR-10 is not in {ROOT}: basis data download cifar10",
+)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Each test works in an empty folder, so that nothing relative is found by chance."""
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+
+def refused(function, *args, **kwargs) -> str:
+    """The message of the BasisError that the call must raise."""
+    with pytest.raises(BasisError) as caught:
+        function(*args, **kwargs)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    return message
+
+
+def grey(rng, n, h=28, w=28):
+    return rng.integers(0, 256, (n, h, w), dtype=np.uint8)
+
+
+def idx(array) -> bytes:
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
+
+
+def make_mnist(root: Path, rng, compressed=False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    folder = root / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    made = {}
+    for split, prefix, n in (("train", "train", 7), ("test", "t10k", 3)):
+        made[split] = grey(rng, n), rng.integers(0, 10, n, dtype=np.uint8)
+        for part, array in zip(("images-idx3", "labels-idx1"), made[split], strict=True):
+            name, data = f"{prefix}-{part}-ubyte", idx(array)
+            if compressed:
+                name, data = name + ".gz", gzip.compress(data)
+            (folder / name).write_bytes(data)
+    return made
+
+
+def make_cifar(folder: Path, rng, n=2) -> dict[str, dict]:
+    folder.mkdir(parents=True)
+    batches = {}
+    for name in [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]:
+        batches[name] = {
+            b"data": rng.integers(0, 256, (n, 3072), dtype=np.uint8),
+            b"labels": rng.integers(0, 10, n).tolist(),
+        }
+        (folder / name).write_bytes(pickle.dumps(batches[name], protocol=2))
+    return batches
+
+
+def save(path: Path, pixels, **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.asarray(pixels)).save(path, **options)
+    return path
+
+
+# --- the package, the root, the set
+
+
+def test_importing_loads_nothing_heavy():
+    code = (
+        "import sys, basis; before = set(sys.modules); import basis.data; "
+        "print(sorted({'torch', 'numpy', 'PIL', 'tqdm', 'urllib.request'} & (set(sys.modules) - before))); "
+        "basis.data.catalogue(); "
+        "print(sorted({'torch', 'numpy', 'PIL'} & (set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
+def test_every_public_name_resolves():
+    import basis.data
+
+    assert all(
+        getattr(basis.data, name).__name__ == name for name in set(dir(basis.data)) - {"PUBLISHED"}
+    )
+    with pytest.raises(AttributeError, match="nothing_such"):
+        basis.data.nothing_such  # noqa: B018
+
+
+def test_data_root_prefers_argument_then_environment_then_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("BASIS_DATA", str(tmp_path))
+    assert data_root("elsewhere") == Path("elsewhere")
+    assert data_root() == tmp_path
+    monkeypatch.setenv("BASIS_DATA", "")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert data_root() == tmp_path / "home" / ".cache" / "basis"
+    assert data_root("~/x") == tmp_path / "home" / "x"
+
+
+def image_set(labels=(3, 1, 3, 0), classes=None):
+    images = torch.arange(4, dtype=torch.uint8).mul(85).view(4, 1, 1, 1)
+    return ImageSet(images, torch.tensor(labels), "made", "a test", classes)
+
+
+def test_only_keeps_order_and_labels():
+    chosen = image_set().only([3, 0])
+    assert chosen.images.flatten().tolist() == [0, 170, 255]
+    assert chosen.labels.tolist() == [3, 3, 0]
+    assert len(chosen) == 3
+
+
+def test_only_refuses_what_is_not_there():
+    assert "[0, 1, 3]" in refused(image_set().only, [3, 7])
+    known = image_set(classes=tuple("0123"))
+    assert len(known.only([1, 2])) == 1  # a class may be absent
+    assert "[2]" in refused(known.only, [2])
+    assert "[4]" in refused(known.only, [1, 4])
+    assert "no labels" in refused(ImageSet(known.images, None, "made", "a test").only, [1])
+
+
+def test_floats_are_in_the_unit_interval():
+    made = image_set()
+    assert torch.allclose(made.floats().flatten(), torch.tensor([0, 1 / 3, 2 / 3, 1]))
+    assert torch.equal(made.floats([2, 0]), made.floats()[[2, 0]])
+    assert torch.equal(made.floats(torch.tensor([True, False, False, True])), made.floats()[[0, 3]])
+    assert made.floats(slice(1, 2)).shape == (1, 1, 1, 1)
+    assert made.images.dtype == torch.uint8
+    assert made.floats().dtype == torch.float32
+
+
+def test_an_image_set_refuses_other_types():
+    assert "uint8" in refused(ImageSet, torch.zeros(2, 1, 3, 3), None, "made", "a test")
+    bytes_ = torch.zeros(2, 1, 3, 3, dtype=torch.uint8)
+    assert "int64" in refused(ImageSet, bytes_, torch.zeros(3, dtype=torch.int64), "made", "a test")
+
+
+# --- MNIST and idx
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mnist_layout(tmp_path, rng, compressed):
+    made = make_mnist(tmp_path, rng, compressed)
+    for split in ("train", "test"):
+        found = load_images("mnist", split, root=tmp_path)
+        assert np.array_equal(found.images[:, 0].numpy(), made[split][0])
+        assert found.labels.tolist() == made[split][1].tolist()
+        assert found.labels.dtype == torch.int64
+        assert (found.name, found.classes) == ("mnist", tuple("0123456789"))
+        assert split in found.source
+        assert "\n" not in found.source
+
+
+def test_mnist_by_path(tmp_path, rng):
+    images, labels = make_mnist(tmp_path, rng)["test"]
+    raw = tmp_path / "MNIST" / "raw"
+    for source in (raw, raw.parent, raw / "t10k-images-idx3-ubyte"):
+        found = load_images(source, "test")
+        assert np.array_equal(found.images[:, 0].numpy(), images)
+        assert found.labels.tolist() == labels.tolist()
+    (raw / "t10k-labels-idx1-ubyte").unlink()
+    assert load_images(raw / "t10k-images-idx3-ubyte").labels is None
+
+
+def test_missing_mnist_says_how_to_get_it(tmp_path, monkeypatch, rng):
+    monkeypatch.setenv("BASIS_DATA", str(tmp_path))
+    message = refused(load_images, "mnist")
+    for part in ("basis data download mnist", "BASIS_DATA", "MNIST/raw", str(tmp_path)):
+        assert part in message
+    make_mnist(tmp_path, rng)
+    (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
+    assert len(load_images("mnist")) == 7
+    assert "t10k-labels-idx1-ubyte" in refused(load_images, "mnist", "test")
+
+
+@pytest.mark.parametrize("name", ["made-images-idx3-ubyte", "made-images-idx3-ubyte.gz"])
+@pytest.mark.parametrize("change", [-1, +1])
+def test_idx_of_a_wrong_length_is_refused(tmp_path, rng, name, change):
+    data = idx(grey(rng, 2))
+    data = data[:-1] if change < 0 else data + b"x"
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert "1568 bytes" in refused(load_images, path)
+
+
+def test_broken_idx_is_refused(tmp_path, rng):
+    path = tmp_path / "made-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(grey(rng, 50)))[:-2000])
+    assert "cannot be read as an idx file" in refused(load_images, path)
+    path.write_bytes(idx(np.arange(5, dtype=np.uint8)))
+    assert "3 axes" in refused(load_images, path)
+    path.write_bytes(idx(grey(rng, 2)))
+    (tmp_path / "made-labels-idx1-ubyte").write_bytes(idx(np.arange(5, dtype=np.uint8)))
+    assert "labels" in refused(load_images, path)
+
+
+# --- CIFAR-10
+
+
+def test_cifar_layout(tmp_path, rng):
+    made = make_cifar(tmp_path / "cifar-10-batches-py", rng)
+    train = load_images("cifar10", root=tmp_path)
+    assert train.images.shape == (10, 3, 32, 32)
+    assert train.labels.tolist() == [
+        label for i in range(1, 6) for label in made[f"data_batch_{i}"][b"labels"]
+    ]
+    test = load_images(tmp_path / "cifar-10-batches-py", "test")
+    # in a batch the red plane comes first, row by row
+    assert test.images[1, 0, 0, 5] == made["test_batch"][b"data"][1, 5]
+    assert test.images[1, 1, 2, 3] == made["test_batch"][b"data"][1, 1024 + 2 * 32 + 3]
+    assert (test.name, test.classes[9], len(test.classes)) == ("cifar10", "truck", 10)
+
+
+def test_missing_cifar_says_how_to_get_it(tmp_path, rng):
+    message = refused(load_images, "cifar10", root=tmp_path)
+    assert "basis data download cifar10" in message
+    assert "BASIS_DATA" in message
+    make_cifar(tmp_path / "cifar-10-batches-py", rng)
+    (tmp_path / "cifar-10-batches-py/data_batch_4").unlink()
+    assert "data_batch_4" in refused(load_images, "cifar10", root=tmp_path)
+
+
+class Touch:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_malicious_batch_is_refused_and_not_run(tmp_path, rng):
+    folder, marker = tmp_path / "cifar-10-batches-py", tmp_path / "marker"
+    made = make_cifar(folder, rng)
+    attack = pickle.dumps({**made["test_batch"], b"extra": Touch(marker)}, protocol=2)
+    (folder / "test_batch").write_bytes(attack)
+    assert "mkdir" in refused(load_images, "cifar10", "test", root=tmp_path)
+    assert not marker.exists()
+    pickle.loads(attack)  # the attack is a real one
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [1, 2],
+        {},
+        {b"data": np.zeros((2, 3072)), b"labels": [0, 1]},
+        {b"data": np.zeros((2, 3071), np.uint8), b"labels": [0, 1]},
+        {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]},
+        {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 10]},
+        {b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [0, 1]},
+    ],
+)
+def test_other_pickles_are_refused(tmp_path, batch):
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    assert "not a CIFAR-10 batch" in refused(load_images, tmp_path, "test")
+
+
+def test_broken_pickles_are_refused(tmp_path, rng):
+    make_cifar(tmp_path / "c", rng)
+    path = tmp_path / "c" / "test_batch"
+    whole = path.read_bytes()
+    for data in (whole[: len(whole) // 2], b"", b"<html>not found</html>"):
+        path.write_bytes(data)
+        assert "cannot be read as a CIFAR-10 batch" in refused(load_images, tmp_path / "c", "test")
+
+
+# --- folders of pictures
+
+
+def test_flat_folder(tmp_path, rng):
+    pixels = rng.integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    for i, image in enumerate(pixels):
+        save(tmp_path / "in" / f"{i}.png", image)
+    (tmp_path / "in" / "notes.txt").write_text("not an image")
+    (tmp_path / "in" / "._0.png").write_bytes(b"what some systems leave in archives")
+    found = load_images(tmp_path / "in")
+    assert np.array_equal(found.images.permute(0, 2, 3, 1).numpy(), pixels)
+    assert found.labels is None
+    assert found.classes is None
+    assert found.name == "in"
+
+
+def test_class_folders_and_splits(tmp_path, rng):
+    for split, n in (("train", 3), ("val", 1)):
+        for label in ("dog", "cat"):
+            for i in range(n):
+                level = 200 if label == "dog" else 20
+                save(
+                    tmp_path / "pets" / split / label / "deep" / f"{i}.png",
+                    np.full((4, 4), level, np.uint8),
+                )
+    train, test = (load_images(tmp_path / "pets", split) for split in ("train", "test"))
+    assert (len(train), len(test)) == (6, 2)
+    assert train.classes == ("cat", "dog")
+    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert test.only([1]).images.unique().tolist() == [200]
+    save(tmp_path / "pets" / "test" / "cat" / "0.png", np.zeros((4, 4), np.uint8))
+    assert load_images(tmp_path / "pets", "test").images.unique().tolist() == [0]
+
+
+def test_a_split_that_is_absent_is_refused(tmp_path, rng):
+    save(tmp_path / "in" / "train" / "0.png", grey(rng, 1)[0])
+    assert "no test images" in refused(load_images, tmp_path / "in", "test")
+    assert "val" in refused(load_images, tmp_path / "in", "val")
+
+
+def test_linked_folders_are_followed_without_going_in_circles(tmp_path, rng):
+    save(tmp_path / "far" / "0.png", grey(rng, 1)[0])
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").symlink_to(tmp_path / "far")
+    (tmp_path / "far" / "back").symlink_to(tmp_path / "in")
+    assert len(load_images(tmp_path / "in")) == 1
+
+
+def test_sizes_must_agree_or_be_given(tmp_path, rng):
+    save(tmp_path / "in" / "a.png", grey(rng, 1, 8, 8)[0])
+    save(tmp_path / "in" / "b.png", grey(rng, 1, 8, 10)[0])
+    message = refused(load_images, tmp_path / "in")
+    assert "10x8" in message
+    assert "8x8" in message
+    assert "size" in message
+    assert load_images(tmp_path / "in", size=6).images.shape == (2, 1, 6, 6)
+
+
+def test_resizing_takes_the_centre_and_does_not_alias(tmp_path):
+    # stripes of one pixel average to grey; the white sides of the wide picture are cut off
+    wide = np.full((32, 96), 255, np.uint8)
+    wide[:, 32:64] = 255 * (np.arange(32) % 2)
+    save(tmp_path / "wide.png", wide)
+    small = load_images(tmp_path / "wide.png", size=8).images[0, 0].float()
+    assert small.shape == (8, 8)
+    assert (small - 127.5).abs().max() < 20
+    # arrays go the same way as pictures
+    np.save(tmp_path / "wide.npy", wide)
+    assert torch.equal(load_images(tmp_path / "wide.npy", size=8).images[0, 0].float(), small)
+
+
+def test_channels_convert_both_ways(tmp_path, rng):
+    colour = rng.integers(0, 256, (2, 6, 6, 3), dtype=np.uint8)
+    np.save(tmp_path / "c.npy", colour)
+    for i in range(2):
+        save(tmp_path / "in" / f"{i}.png", colour[i])
+    luma = np.stack([np.array(Image.fromarray(image).convert("L")) for image in colour])
+    for source in ("c.npy", "in"):
+        assert np.array_equal(load_images(tmp_path / source, channels=1).images[:, 0], luma)
+    np.save(tmp_path / "g.npy", luma)
+    back = load_images(tmp_path / "g.npy", channels=3).images
+    assert back.shape == (2, 3, 6, 6)
+    assert all(np.array_equal(back[:, c], luma) for c in range(3))
+    floats = read_image(tmp_path / "in" / "0.png", channels=1)
+    assert np.abs(floats[0].numpy() * 255 - luma[0]).max() <= 0.501
+    assert "1 (grey) or 3" in refused(load_images, tmp_path / "in", channels=2)
+    assert "1 (grey) or 3" in refused(read_image, tmp_path / "in" / "0.png", channels=4)
+
+
+def test_grey_and_colour_mixed_come_out_as_colour(tmp_path, rng):
+    pixels = grey(rng, 1, 4, 4)[0]
+    save(tmp_path / "in" / "a.png", pixels)
+    save(tmp_path / "in" / "b.png", np.zeros((4, 4, 3), np.uint8))
+    found = load_images(tmp_path / "in").images
+    assert found.shape == (2, 3, 4, 4)
+    assert np.array_equal(found[0, 2], pixels)
+
+
+def test_empty_and_broken_folders_are_refused(tmp_path, rng):
+    (tmp_path / "in").mkdir()
+    assert "holds no images" in refused(load_images, tmp_path / "in")
+    save(tmp_path / "in" / "a.png", grey(rng, 1)[0])
+    (tmp_path / "in" / "b.png").write_text("text")
+    assert "b.png is not an image that can be read" in refused(load_images, tmp_path / "in")
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, True])
+def test_bad_sizes_are_refused(size):
+    assert "size" in refused(load_images, "sample", size=size)
+
+
+# --- arrays
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((6, 7), (1, 1, 6, 7)),
+        ((1, 6, 7), (1, 1, 6, 7)),
+        ((3, 6, 7), (1, 3, 6, 7)),
+        ((6, 7, 3), (1, 3, 6, 7)),
+        ((6, 7, 1), (1, 1, 6, 7)),
+        ((5, 6, 7), (5, 1, 6, 7)),
+        ((5, 1, 6, 7), (5, 1, 6, 7)),
+        ((5, 3, 6, 7), (5, 3, 6, 7)),
+        ((5, 6, 7, 3), (5, 3, 6, 7)),
+        ((5, 6, 7, 1), (5, 1, 6, 7)),
+    ],
+)
+def test_the_axes_of_arrays(tmp_path, rng, shape, expected):
+    array = rng.integers(0, 256, shape, dtype=np.uint8)
+    np.save(tmp_path / "a.npy", array)
+    images = load_images(tmp_path / "a.npy").images
+    assert images.shape == expected
+    # pixel (4, 2) of the last image and channel, wherever the axes are
+    at = {2: (4, 2), 3: (-1, 4, 2), 4: (-1, -1, 4, 2)}[len(shape)]
+    if shape[-1] in (1, 3):
+        at = {3: (4, 2, -1), 4: (-1, 4, 2, -1)}[len(shape)]
+    assert images[-1, -1, 4, 2] == array[at]
+    assert torch.equal(read_array(tmp_path / "a.npy"), images.float() / 255)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 5, 6), (1, 1, 1, 5, 5), (0, 5, 5), ()])
+def test_other_shapes_are_refused(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    assert "a.npy" in refused(load_images, tmp_path / "a.npy")
+
+
+def test_floats_round_to_the_nearest_level(tmp_path):
+    for dtype in ("<f4", ">f8", "<f2"):
+        np.save(tmp_path / "a.npy", np.array([[0, 0.5], [0.2, 1]], dtype))
+        assert load_images(tmp_path / "a.npy").images.flatten().tolist() == [0, 128, 51, 255]
+
+
+@pytest.mark.parametrize("bad", [[[0, 1.01]], [[-0.01, 0]], [[np.nan, 0]], [[1, 2]]])
+def test_values_out_of_range_are_refused(tmp_path, bad):
+    np.save(tmp_path / "a.npy", np.array(bad))
+    assert "uint8 or floats in [0, 1] are accepted" in refused(load_images, tmp_path / "a.npy")
+
+
+def test_npz_with_labels(tmp_path, rng):
+    images, labels = grey(rng, 4), np.array([5, 0, 5, 2], np.int32)
+    np.savez(tmp_path / "a.npz", images=images, labels=labels, other=labels)
+    found = load_images(tmp_path / "a.npz")
+    assert np.array_equal(found.images[:, 0], images)
+    assert found.labels.tolist() == [5, 0, 5, 2]
+    np.savez(tmp_path / "a.npz", anything=images)
+    assert load_images(tmp_path / "a.npz").labels is None
+    np.savez(tmp_path / "a.npz", one=images, two=images)
+    message = refused(load_images, tmp_path / "a.npz")
+    assert "one, two" in message
+    assert "images" in message
+    np.savez(tmp_path / "a.npz", images=images, labels=labels[:3])
+    assert "labels" in refused(load_images, tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", images=images, labels=labels / 2)
+    assert "whole numbers" in refused(load_images, tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_numpy_files_with_pickles_or_rubbish_are_refused(tmp_path, name):
+    path, marker = tmp_path / name, tmp_path / "marker"
+    objects = np.array([Touch(marker)], dtype=object)
+    np.save(path, objects) if name == "a.npy" else np.savez(path, a=objects)
+    for function in (load_images, read_image, read_array, read_mixture):
+        assert "without pickled objects" in refused(function, path)
+    assert not marker.exists()
+    for rubbish in (b"", b"some text", b"PK\x03\x04 broken", b"\x93NUMPY\x01\x00"):
+        path.write_bytes(rubbish)
+        assert "not a NumPy file that can be read" in refused(load_images, path)
+
+
+# --- names and paths
+
+
+def test_unknown_names_list_the_known():
+    message = refused(load_images, "fashion")
+    assert all(name in message for name in ("'fashion'", "mnist", "cifar10", "sample"))
+
+
+@pytest.mark.parametrize(
+    "source", ["no/such", "picture.png", "./mnist", "", Path("mnist"), "/no/such", "x" * 300]
+)
+def test_paths_that_do_not_exist(source, tmp_path):
+    message = refused(load_images, source, root=tmp_path)
+    assert str(source) in message
+    assert "sample" in message
+
+
+def test_files_of_unknown_kind_are_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("hello")
+    message = refused(load_images, tmp_path / "a.txt")
+    assert "a.txt" in message
+    assert ".png" in message
+    assert "idx" in message
+
+
+def test_relative_paths_are_sought_here_and_then_below_the_root(tmp_path, rng):
+    save(tmp_path / "root/scenes/church/train/0.png", np.full((9, 9, 3), 10, np.uint8))
+    assert load_images(
+        "scenes/church", root=tmp_path / "root", size=4
+    ).images.unique().tolist() == [10]
+    save(Path("scenes/church/train/0.png"), np.full((9, 9, 3), 20, np.uint8))
+    assert load_images("scenes/church", root=tmp_path / "root").images.unique().tolist() == [20]
+
+
+# --- the sample
+
+
+def test_sample():
+    for split in ("train", "test"):
+        found = load_images("sample", split)
+        assert found.images.shape == (512, 1, 28, 28)
+    assert found.labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    assert set(found.labels.tolist()) == set(range(10))
+    assert load_images("sample", size=32, channels=3).images.shape == (512, 3, 32, 32)
+    assert "MNIST" in found.source
+    assert len(found.only(range(5))) + len(found.only(range(5, 10))) == 512
+
+
+# --- pictures
+
+
+def test_read_image_grey_and_colour(tmp_path, rng):
+    colour = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    found = read_image(save(tmp_path / "c.png", colour))
+    assert found.dtype == torch.float32
+    assert found.shape == (3, 5, 7)
+    assert np.allclose(found.permute(1, 2, 0).numpy() * 255, colour, atol=1e-4)
+    assert read_image(str(save(tmp_path / "g.bmp", colour[..., 0]))).shape == (1, 5, 7)
+    assert read_image(tmp_path / "g.bmp", channels=3).shape == (3, 5, 7)
+
+
+def test_sixteen_bits_keep_their_precision(tmp_path):
+    values = np.array([[0, 1, 256], [32768, 65534, 65535]], np.uint16)
+    for name in ("a.png", "a.tiff"):
+        found = read_image(save(tmp_path / name, values))
+        assert np.allclose(found[0].numpy() * 65535, values, atol=0.01)
+        assert load_images(tmp_path / name).images[0, 0].tolist() == [[0, 0, 1], [128, 255, 255]]
+
+
+def test_alpha_palette_and_bits(tmp_path):
+    rgba = np.zeros((2, 2, 4), np.uint8)
+    rgba[..., 0], rgba[..., 3] = 255, [[0, 255], [128, 0]]
+    red = torch.tensor([1.0, 0, 0]).view(3, 1, 1).expand(3, 2, 2)
+    assert torch.equal(read_image(save(tmp_path / "a.png", rgba)), red)
+    Image.fromarray(rgba[..., :3]).quantize(4).save(tmp_path / "p.gif")
+    assert torch.equal(read_image(tmp_path / "p.gif"), red)
+    Image.fromarray(np.array([[255, 0]], np.uint8)).convert("1").save(tmp_path / "b.png")
+    assert read_image(tmp_path / "b.png").tolist() == [[[1.0, 0.0]]]
+    Image.fromarray(rgba[..., [0, 3]]).save(tmp_path / "la.png")
+    assert torch.equal(read_image(tmp_path / "la.png"), torch.ones(1, 2, 2))
+
+
+def test_pictures_are_turned_upright(tmp_path):
+    pixels = np.zeros((4, 8), np.uint8)
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise by 90 degrees
+    found = read_image(save(tmp_path / "a.png", pixels, exif=exif))
+    assert found.shape == (1, 8, 4)
+    assert found[0, :4].min() == 1
+    assert found[0, 4:].max() == 0
+
+
+def test_what_is_not_an_image_is_refused(tmp_path, rng):
+    path = tmp_path / "a.png"
+    path.write_text("this is text")
+    for function in (read_image, load_images, read_mixture):
+        assert f"{path} is not an image that can be read" in refused(function, path)
+    whole = save(tmp_path / "whole.png", grey(rng, 1, 64, 64)[0]).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "is not an image that can be read" in refused(read_image, path)
+    assert "there is no file" in refused(read_image, tmp_path / "none.png")
+
+
+@pytest.mark.parametrize(
+    "most", [60, 20]
+)  # Pillow warns above its limit and raises above twice that
+def test_pictures_too_large_are_refused(tmp_path, rng, monkeypatch, most):
+    path = save(tmp_path / "a.png", grey(rng, 1, 10, 10)[0])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+    assert f"larger than {most} pixels" in refused(read_image, path)
+
+
+def test_read_image_takes_float_arrays_as_they_are(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[-0.5, 1.75]]))
+    assert read_image(tmp_path / "a.npy").tolist() == [[[-0.5, 1.75]]]
+    np.savez(tmp_path / "a.npz", image=np.full((4, 5, 3), 255, np.uint8), other=0)
+    assert torch.equal(read_image(tmp_path / "a.npz"), torch.ones(3, 4, 5))
+    np.save(tmp_path / "a.npy", np.zeros((2, 1, 4, 4)))
+    assert "2 images" in refused(read_image, tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.zeros((4, 4), int))
+    assert "int64" in refused(read_image, tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_values_that_are_not_finite_are_refused(tmp_path, bad):
+    path = tmp_path / "a.npy"
+    np.save(path, np.array([[0, bad]]))
+    for function in (read_image, read_array, read_mixture):
+        message = refused(function, path)
+        assert str(path) in message
+        assert "NaN or infinite" in message
+
+
+# --- mixtures
+
+
+def test_mixtures_survive_the_disk(tmp_path):
+    sources = torch.rand(2, 3, 3, 5, 4) * 2 - 0.5
+    alphas = torch.tensor([0.5, 0.25, 0.25])
+    mixture = (alphas.view(3, 1, 1, 1) * sources).sum(1).mean(1, keepdim=True)
+    path = tmp_path / "new" / "m.npz"
+    write_mixture(path, MixtureFile(mixture, sources, alphas))
+    assert os.listdir(path.parent) == ["m.npz"]
+    found = read_mixture(path)
+    assert torch.equal(found.mixture, mixture)
+    assert torch.equal(found.sources, sources)
+    assert torch.equal(found.alphas, alphas)
+    assert torch.equal(read_array(path), mixture)
+    write_mixture(path, MixtureFile(mixture))
+    found = read_mixture(path)
+    assert torch.equal(found.mixture, mixture)
+    assert found.sources is None
+    assert found.alphas is None
+
+
+def test_mixtures_from_pictures_and_arrays(tmp_path, rng):
+    pixels = grey(rng, 1, 4, 6)[0]
+    found = read_mixture(save(tmp_path / "m.png", pixels))
+    assert found.mixture.shape == (1, 1, 4, 6)
+    assert found.sources is None
+    np.save(tmp_path / "m.npy", rng.normal(size=(2, 5, 4, 6)))
+    assert read_mixture(tmp_path / "m.npy").mixture.shape == (2, 5, 4, 6)
+    np.savez(tmp_path / "m.npz", one=pixels, two=pixels)
+    assert "mixture" in refused(read_mixture, tmp_path / "m.npz")
+    assert ".npy or .npz" in refused(read_array, tmp_path / "m.png")
+
+
+def test_mixtures_that_do_not_fit_are_refused(tmp_path):
+    mixture, sources = torch.zeros(2, 1, 4, 4), torch.zeros(2, 3, 1, 4, 4)
+    assert "do not fit" in refused(MixtureFile, mixture, sources[:1])
+    assert "do not fit" in refused(MixtureFile, mixture, sources[..., :3])
+    assert "2 alphas and 3 sources" in refused(MixtureFile, mixture, sources, torch.ones(2))
+    assert "4 axes" in refused(MixtureFile, mixture[0])
+    assert "float" in refused(MixtureFile, mixture.byte())
+    assert "NaN" in refused(MixtureFile, mixture, sources * torch.nan)
+    path = tmp_path / "m.npz"
+    np.savez(path, mixture=mixture, sources=sources, alphas=np.ones(5))
+    message = refused(read_mixture, path)
+    assert str(path) in message
+    assert "5 alphas" in message
+
+
+def test_a_mixture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "m.npz"
+    write_mixture(path, MixtureFile(torch.ones(1, 1, 2, 2)))
+
+    def fail(file, **arrays):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_mixture(path, MixtureFile(torch.zeros(1, 1, 2, 2)))
+    assert read_array(path).min() == 1
+    assert len(list(tmp_path.glob("*m*"))) == 1
+    assert ".npz" in refused(
+        write_mixture, tmp_path / "m.png", MixtureFile(torch.zeros(1, 1, 2, 2))
+    )
+
+
+# --- the catalogue
+
+
+def test_catalogue_of_an_empty_root(tmp_path):
+    entries = {entry.name: entry for entry in catalogue(tmp_path)}
+    assert list(entries) == ["mnist", "cifar10", "sample"]
+    assert not entries["mnist"].found
+    assert "basis data download mnist" in entries["mnist"].how
+    assert entries["cifar10"].images == 60_000
+    sample = entries["sample"]
+    assert sample.found
+    assert sample.where.is_file()
+    assert sample.images == len(load_images("sample"))
+
+
+def test_catalogue_finds_what_is_there(tmp_path, rng):
+    make_mnist(tmp_path, rng, compressed=True)
+    make_cifar(tmp_path / "cifar-10-batches-py", rng)
+    for name in ("train/a.jpg", "train/b.png", "val/c.png", "val/notes.txt"):
+        (tmp_path / "scenes/church" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "scenes/church" / name).touch()
+    (tmp_path / "scenes/bedroom").mkdir()
+    entries = {entry.name: entry for entry in catalogue(tmp_path)}
+    assert list(entries) == ["mnist", "cifar10", "sample", "scenes/church"]
+    assert entries["mnist"].where == tmp_path / "MNIST/raw"
+    assert entries["cifar10"].found
+    assert (entries["scenes/church"].train, entries["scenes/church"].test) == (2, 1)
+    (tmp_path / "cifar-10-batches-py/test_batch").unlink()
+    assert not catalogue(tmp_path)[1].found
+
+
+# --- downloads, from folders and servers of this machine
+
+
+def publish(folder: Path, *bases: str) -> tuple[Published, ...]:
+    """What a folder offers, under its true checksums."""
+    return tuple(
+        Published(
+            path.name,
+            hashlib.md5(path.read_bytes()).hexdigest(),
+            tuple(f"{base}/{path.name}" for base in bases),
+        )
+        for path in sorted(folder.iterdir())
+    )
+
+
+def offer_mnist(tmp_path, rng):
+    made = make_mnist(tmp_path / "offer", rng, compressed=True)
+    return made, tmp_path / "offer" / "MNIST" / "raw"
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(folder: Path) -> str:
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *args):
+                pass
+
+        handler = functools.partial(Quiet, directory=str(folder))
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_download_mnist_over_http(tmp_path, rng, serve, capfd):
+    made, offer = offer_mnist(tmp_path, rng)
+    published = {"mnist": publish(offer, serve(offer))}
+    folder = download("mnist", tmp_path / "root", published=published)
+    assert folder == tmp_path / "root/MNIST/raw"
+    assert "train-images-idx3-ubyte.gz" in capfd.readouterr().err  # the bar
+    assert np.array_equal(
+        load_images("mnist", root=tmp_path / "root").images[:, 0], made["train"][0]
+    )
+    assert len(os.listdir(folder)) == 4
+
+
+def test_mirrors_are_tried_in_turn(tmp_path, rng, capfd):
+    _, offer = offer_mnist(tmp_path, rng)
+    wrong = tmp_path / "wrong"
+    wrong.mkdir()
+    for path in offer.iterdir():
+        (wrong / path.name).write_bytes(b"an error page")
+    bases = ((tmp_path / "none").as_uri(), wrong.as_uri(), offer.as_uri())
+    published = {"mnist": publish(offer, *bases)}
+    download("mnist", tmp_path / "root", progress=False, published=published)
+    assert len(load_images("mnist", root=tmp_path / "root")) == 7
+    assert capfd.readouterr().err == ""
+
+
+def test_a_wrong_checksum_puts_nothing_in_place(tmp_path, rng):
+    _, offer = offer_mnist(tmp_path, rng)
+    published = {
+        "mnist": tuple(
+            Published(file.name, "0" * 32, file.urls) for file in publish(offer, offer.as_uri())
+        )
+    }
+    message = refused(download, "mnist", tmp_path / "root", False, published=published)
+    assert "MD5" in message
+    assert "0" * 32 in message
+    assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == []
+
+
+def test_present_files_are_left_alone(tmp_path, rng):
+    _, offer = offer_mnist(tmp_path, rng)
+    raw = tmp_path / "root/MNIST/raw"
+    raw.mkdir(parents=True)
+    (raw / "train-images-idx3-ubyte").write_bytes(b"mine")
+    (raw / "t10k-images-idx3-ubyte.gz").write_bytes(b"mine too")
+    published = {"mnist": publish(offer, offer.as_uri())}
+    download("mnist", tmp_path / "root", False, published=published)
+    assert (raw / "train-images-idx3-ubyte").read_bytes() == b"mine"
+    assert (raw / "t10k-images-idx3-ubyte.gz").read_bytes() == b"mine too"
+    assert len(os.listdir(raw)) == 4
+
+
+def test_without_a_network_the_message_says_what_to_do(tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+        for name, files in PUBLISHED.items():
+            offline = tuple(Published(file.name, file.md5, (base + file.name,)) for file in files)
+            message = refused(download, name, tmp_path, False, published={name: offline})
+            assert base + files[0].name in message
+            assert "by hand" in message
+            assert str(tmp_path) in message
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_addresses_are_secure_and_named_after_their_files():
+    files = [file for files in PUBLISHED.values() for file in files]
+    assert len(files) == 5
+    assert len({file.md5 for file in files}) == 5
+    for file in files:
+        assert all(
+            url.startswith("https://") and url.endswith("/" + file.name) for url in file.urls
+        )
+        assert len(file.md5) == 32
+        assert int(file.md5, 16)
+
+
+def make_archive(path: Path, folder: Path, extra: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in extra.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+        link = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")  # a link in place of a file
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        tar.addfile(link)
+        for file in sorted(folder.iterdir()):
+            tar.add(file, f"cifar-10-batches-py/{file.name}")
+
+
+def test_download_cifar_unpacks_only_the_batches(tmp_path, rng):
+    made = make_cifar(tmp_path / "made", rng)
+    (tmp_path / "offer").mkdir()
+    extra = {
+        "../evil": b"x",
+        "cifar-10-batches-py/evil": b"x",
+        "cifar-10-batches-py/../../evil": b"x",
+    }
+    make_archive(tmp_path / "offer/cifar-10-python.tar.gz", tmp_path / "made", extra)
+    published = {"cifar10": publish(tmp_path / "offer", (tmp_path / "offer").as_uri())}
+    folder = download("cifar10", tmp_path / "root", False, published=published)
+    assert os.listdir(tmp_path / "root") == ["cifar-10-batches-py"]
+    assert sorted(os.listdir(folder)) == sorted(made)
+    assert not list(tmp_path.rglob("*evil*"))
+    found = load_images("cifar10", "test", root=tmp_path / "root")
+    assert found.labels.tolist() == made["test_batch"][b"labels"]
+
+    # what is there stays, what is absent is put back
+    (folder / "data_batch_2").unlink()
+    (folder / "data_batch_3").write_bytes(b"mine")
+    download("cifar10", tmp_path / "root", False, published=published)
+    assert (folder / "data_batch_2").is_file()
+    assert (folder / "data_batch_3").read_bytes() == b"mine"
+
+
+def test_an_archive_put_there_by_hand_needs_no_network(tmp_path, rng):
+    make_cifar(tmp_path / "made", rng)
+    root = tmp_path / "root"
+    root.mkdir()
+    make_archive(root / "cifar-10-python.tar.gz", tmp_path / "made", {})
+    published = {"cifar10": publish(root, "http://127.0.0.1:9/none")}
+    assert len(load_images(download("cifar10", root, False, published=published))) == 10
+    assert (root / "cifar-10-python.tar.gz").is_file()
+
+
+def test_bad_archives_are_refused(tmp_path, rng):
+    make_cifar(tmp_path / "made", rng)
+    (tmp_path / "made/data_batch_5").unlink()
+    root = tmp_path / "root"
+    root.mkdir()
+    archive = root / "cifar-10-python.tar.gz"
+    make_archive(archive, tmp_path / "made", {})
+    published = {"cifar10": publish(root, "http://127.0.0.1:9/none")}
+    assert "data_batch_5" in refused(download, "cifar10", root, False, published=published)
+    archive.write_bytes(archive.read_bytes()[:-500])
+    message = refused(download, "cifar10", root, False, published=published)
+    assert f"{archive} has MD5" in message
+    published = {"cifar10": publish(root, "http://127.0.0.1:9/none")}
+    assert "cannot be unpacked" in refused(download, "cifar10", root, False, published=published)
+    assert os.listdir(root) == [archive.name]
+
+
+def test_download_of_other_names(tmp_path):
+    assert "cifar10, mnist" in refused(download, "fashion", tmp_path)
+    assert (download("sample", tmp_path) / "README.md").is_file()
+    (tmp_path / "file").touch()
+    assert "cannot write" in refused(download, "cifar10", tmp_path / "file" / "x", False)
+
+
+# --- the full sets, where they are
+
+
+@needs_mnist
+def test_full_mnist():
+    train, test = load_images("mnist", root=ROOT), load_images("mnist", "test", root=ROOT)
+    assert train.images.shape == (60_000, 1, 28, 28)
+    assert test.images.shape == (10_000, 1, 28, 28)
+    assert train.labels[:8].tolist() == [5, 0, 4, 1, 9, 2, 1, 3]
+    assert test.labels[:8].tolist() == [7, 2, 1, 0, 4, 1, 4, 9]
+    assert train.images.double().mean().item() / 255 == pytest.approx(0.1307, abs=1e-4)
+    sample = load_images("sample")
+    assert torch.equal(sample.images, test.images[:512])
+    assert torch.equal(sample.labels, test.labels[:512])
+
+
+@needs_cifar
+def test_full_cifar():
+    train, test = load_images("cifar10", root=ROOT), load_images("cifar10", "test", root=ROOT)
+    assert train.images.shape == (50_000, 3, 32, 32)
+    assert test.images.shape == (10_000, 3, 32, 32)
+    assert train.labels[:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]
+    assert test.labels[:8].tolist() == [3, 8, 8, 0, 6, 6, 1, 6]
+    means = [train.images[:, c].double().mean().item() / 255 for c in range(3)]
+    assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
+    assert train.labels.bincount().tolist() == [5_000] * 10
