@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,6 +13,15 @@ def _no_personal_data(monkeypatch, tmp_path_factory, request):
     """Tests see an empty data root unless they ask for the full data by name."""
     if "full_data" not in request.fixturenames:
         monkeypatch.setenv("BASIS_DATA", str(tmp_path_factory.getbasetemp() / "no-data"))
+
+
+@pytest.fixture
+def full_data():
+    """The data root, where it holds the whole of MNIST."""
+    root = Path(os.environ.get("BASIS_DATA") or Path.home() / ".cache" / "basis")
+    if not (root / "MNIST").is_dir():
+        pytest.skip(f"no MNIST under the data root {root} (basis data download mnist)")
+    return root
 
 
 @pytest.fixture

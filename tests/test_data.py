@@ -704,8 +704,20 @@ def test_a_mixture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert read_array(path).min() == 1
     assert len(list(tmp_path.glob("*m*"))) == 1
     assert ".npz" in refused(
-        write_mixture, tmp_path / "m.png", MixtureFile(torch.zeros(1, 1, 2, 2))
+        write_mixture, tmp_path / "m.jpg", MixtureFile(torch.zeros(1, 1, 2, 2))
     )
+
+
+def test_mixtures_as_pictures_and_plain_arrays(tmp_path):
+    mixture = torch.rand(1, 3, 4, 5)
+    write_mixture(tmp_path / "m.png", MixtureFile(mixture))
+    assert (read_mixture(tmp_path / "m.png").mixture - mixture).abs().max() <= 0.501 / 255
+    write_mixture(tmp_path / "m.npy", MixtureFile(mixture))
+    assert torch.equal(read_array(tmp_path / "m.npy"), mixture)
+    bright, two = MixtureFile(mixture + 1), MixtureFile(torch.rand(2, 1, 4, 5))
+    assert "0 to 1" in refused(write_mixture, tmp_path / "n.png", bright)
+    assert "one grey or colour" in refused(write_mixture, tmp_path / "n.png", two)
+    assert not (tmp_path / "n.png").exists()
 
 
 # --- the catalogue

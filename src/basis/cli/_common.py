@@ -97,10 +97,12 @@ def device_from(name: str) -> str:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar with time left, fed by `separate`'s progress."""
+    """A bar with time left, fed by `separate`'s progress; only where somebody watches."""
     from tqdm import tqdm
 
-    with tqdm(desc=label, unit="step", leave=False, dynamic_ncols=True) as bar:
+    with tqdm(
+        desc=label, unit="step", leave=False, dynamic_ncols=True, disable=None
+    ) as bar:
 
         def update(progress: Progress) -> None:
             bar.total = progress.total

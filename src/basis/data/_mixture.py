@@ -84,9 +84,19 @@ def read_mixture(path: str | Path) -> MixtureFile:
 
 
 def write_mixture(path: str | Path, mixture: MixtureFile) -> None:
-    """Writes an .npz that `read_mixture` reads back exactly, whole or not at all."""
+    """Writes mixtures, whole or not at all, as the path's ending says.
+
+    An .npz keeps everything and is read back exactly; an .npy keeps the mixtures alone; a .png keeps one mixture
+    with values in [0, 1], in 8 bits.
+    """
     path = Path(path)
-    _check_suffix(path, (".npz",))
+    _check_suffix(path, (".npz", ".npy", ".png"))
+    if path.suffix.lower() == ".png":
+        return _write_picture(path, mixture.mixture)
+    if path.suffix.lower() == ".npy":
+        with whole_file(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, mixture.mixture.detach().to("cpu", torch.float32).numpy())
+        return None
     arrays = {
         name: value.detach().to("cpu", torch.float32).numpy()
         for name in ("mixture", "sources", "alphas")
@@ -94,6 +104,23 @@ def write_mixture(path: str | Path, mixture: MixtureFile) -> None:
     }
     with whole_file(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)
+    return None
+
+
+def _write_picture(path: Path, mixtures: Tensor) -> None:
+    from PIL import Image
+
+    if len(mixtures) != 1 or mixtures.shape[1] not in (1, 3):
+        raise BasisError(f"{path}: a picture holds one grey or colour mixture; use .npz for others")
+    low, high = mixtures.min().item(), mixtures.max().item()
+    if low < 0 or high > 1 + 1e-6:
+        raise BasisError(
+            f"{path}: a picture holds values from 0 to 1, this mixture has {low:.2f} to {high:.2f}; "
+            "use .npz, or alphas that sum to at most 1"
+        )
+    pixels = (mixtures[0] * 255).round().to("cpu", torch.uint8).movedim(0, -1).squeeze(-1)
+    with whole_file(path) as temporary:
+        Image.fromarray(pixels.contiguous().numpy()).save(temporary)
 
 
 def _mixture(arrays: dict[str, np.ndarray], path: Path) -> Tensor:

@@ -157,27 +157,31 @@ class Trainer:
         c = self.config
         self.folder.mkdir(parents=True, exist_ok=True)
         bar = tqdm(
-            total=c.images, initial=self.seen, unit="img", unit_scale=True, disable=not progress
+            total=c.images,
+            initial=self.seen,
+            unit="img",
+            unit_scale=True,
+            dynamic_ncols=True,
+            disable=None if progress else True,
         )
         saved = last = time.monotonic()
         losses: list[float] = []
         with _stop_signals() as stop, bar:
             while self.seen < c.images and not stop.is_set():
                 losses.append(self.train_step())
-                bar.update(min(c.batch, c.images - bar.n))
+                bar.update(c.batch)
                 now = time.monotonic()
                 self.seconds += now - last
                 last = now
                 if self.step % log_every == 0:
-                    mean = sum(losses) / len(losses)
-                    losses.clear()
-                    bar.set_postfix(loss=f"{mean:.4f}")
-                    self._log(loss=mean, factor=self.factor())
+                    bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
                 if self.held_out is not None and self._crossed(validate_every):
                     self._log(held_out=self.validate())
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
+            if losses:
+                self._log_loss(losses)
             self.save()
         return self.seen >= c.images
 
@@ -260,6 +264,13 @@ class Trainer:
 
     def _crossed(self, every: int) -> bool:
         return self.seen // every > (self.seen - self.config.batch) // every
+
+    def _log_loss(self, losses: list[float]) -> float:
+        """Logs the mean loss since the last row and starts anew."""
+        mean = sum(losses) / len(losses)
+        losses.clear()
+        self._log(loss=mean, factor=self.factor())
+        return mean
 
     def _log(self, **values: object) -> None:
         row = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1), **values}
