@@ -28,7 +28,9 @@ def fails(capsys, *words):
 
 def test_mix_then_separate(tmp_path, capsys):
     mixture = tmp_path / "m.npz"
-    assert main(["mix", "sample:3", "sample:18", "--alphas", "1", "0.5", "--out", str(mixture)]) == 0
+    assert (
+        main(["mix", "sample:3", "sample:18", "--alphas", "1", "0.5", "--out", str(mixture)]) == 0
+    )
     file = read_mixture(mixture)
     expected = file.sources[:, 0] + 0.5 * file.sources[:, 1]
     assert torch.allclose(file.mixture, expected) and file.alphas.tolist() == [1.0, 0.5]
@@ -62,9 +64,13 @@ def test_sample_with_more_sources(tmp_path, k):
 
 def test_picture_of_an_average(tmp_path):
     picture = tmp_path / "m.png"
-    assert main(["mix", "sample:1", "sample:2", "--alphas", "0.5", "0.5", "--out", str(picture)]) == 0
+    assert (
+        main(["mix", "sample:1", "sample:2", "--alphas", "0.5", "0.5", "--out", str(picture)]) == 0
+    )
     out = tmp_path / "o"
-    assert main(["separate", str(picture), "--alphas", "0.5", "0.5", "--out", str(out), *QUICK]) == 0
+    assert (
+        main(["separate", str(picture), "--alphas", "0.5", "0.5", "--out", str(out), *QUICK]) == 0
+    )
     record = json.loads((out / "run.json").read_text())
     assert "psnr" not in record and record["mixtures"][0]["residual_rms"] < 1 / 255
 
@@ -179,7 +185,19 @@ def test_a_failed_run_loses_nothing(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["separate", "sample", "--count", "1", "--out", str(out), *QUICK]) == 0
     before = {p.name: p.read_bytes() for p in out.iterdir()}
-    words = ("sample", "--count", "1", "--delta", "0.5", "--out", out, "--levels", "1", "--steps", "60")
+    words = (
+        "sample",
+        "--count",
+        "1",
+        "--delta",
+        "0.5",
+        "--out",
+        out,
+        "--levels",
+        "1",
+        "--steps",
+        "60",
+    )
     assert "diverged" in fails(capsys, "separate", *words)
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 

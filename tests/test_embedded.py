@@ -34,7 +34,9 @@ def test_it_denoises_far_better_than_a_linear_filter():
 def test_it_separates_digits():
     """Paper's sampler on a few mixtures: far above the 15 dB of returning the average."""
     pairs = draw_pairs(load_images("sample"), 6, seed=1)
-    result = basis.separate(pairs.mix((1.0, 1.0)), basis.load_prior("mnist"), sampler="basis", steps=60)
+    result = basis.separate(
+        pairs.mix((1.0, 1.0)), basis.load_prior("mnist"), sampler="basis", steps=60
+    )
     assert summarise(psnr(result.sources, pairs.sources)).mean > 18
     assert (result.residual < 1 / 255).all()
     assert result.evaluations == 2 * (10 * 60 + 1)

@@ -65,7 +65,9 @@ def test_untrained_denoiser_is_the_best_linear_one():
     x = torch.rand(2, 1, 28, 28)
     for sigma in (0.01, 0.3, 5.0):
         assert torch.allclose(prior.denoise(x, sigma), oracle.denoise(x, sigma), atol=1e-5)
-        assert torch.allclose(prior.score(x, sigma), (oracle.denoise(x, sigma) - x) / sigma**2, atol=0.1)
+        assert torch.allclose(
+            prior.score(x, sigma), (oracle.denoise(x, sigma) - x) / sigma**2, atol=0.1
+        )
 
 
 def test_chunks_do_not_change_the_answer(tiny_prior):
@@ -172,5 +174,5 @@ def test_damaged_priors_are_refused(folder, how, says):
 
 
 def test_unknown_name_lists_the_known():
-    with pytest.raises(basis.BasisError, match="unknown prior 'minst'.*mnist"):
+    with pytest.raises(basis.BasisError, match=r"unknown prior 'minst'.*mnist"):
         load_prior("minst")

@@ -1,5 +1,6 @@
 """Samplers against posteriors that are known exactly."""
 
+import itertools
 import math
 
 import pytest
@@ -115,7 +116,7 @@ def test_paper_defaults():
     assert (s.sigma_max, s.sigma_min, s.levels, s.steps, s.delta) == (1.0, 0.01, 10, 100, 2e-5)
     sigmas = s.sigmas()
     assert sigmas[0] == 1.0 and sigmas[-1] == pytest.approx(0.01)
-    ratios = [b / a for a, b in zip(sigmas, sigmas[1:], strict=False)]
+    ratios = [b / a for a, b in itertools.pairwise(sigmas)]
     assert max(ratios) - min(ratios) < 1e-12
 
 

@@ -45,8 +45,12 @@ def test_same_seed_whatever_the_batch(tiny_prior, mixed):
     assert torch.allclose(shuffled, whole[order], atol=1e-4)
     assert torch.allclose(alone, whole[2:3], atol=1e-4)
     assert torch.allclose(chunked, whole, atol=1e-4)
-    assert torch.allclose(separate(mixed, tiny_prior, seed=1, **QUICK).samples, whole[:, :1], atol=1e-4)
-    assert not torch.allclose(separate(mixed, tiny_prior, seed=2, **QUICK).sources, whole[:, 0], atol=0.05)
+    assert torch.allclose(
+        separate(mixed, tiny_prior, seed=1, **QUICK).samples, whole[:, :1], atol=1e-4
+    )
+    assert not torch.allclose(
+        separate(mixed, tiny_prior, seed=2, **QUICK).sources, whole[:, 0], atol=0.05
+    )
 
 
 def test_repeated_mixtures_are_drawn_independently(tiny_prior, mixed):
@@ -91,7 +95,10 @@ def test_one_prior_per_source(toy_prior):
 
 
 def test_colourisation_keeps_the_grey(tiny_prior):
-    prior = GaussianMixture(torch.tensor([0.7, 0.4, 0.1]).view(1, 3, 1, 1).expand(1, 3, 2, 2).double(), torch.tensor([0.02]))
+    prior = GaussianMixture(
+        torch.tensor([0.7, 0.4, 0.1]).view(1, 3, 1, 1).expand(1, 3, 2, 2).double(),
+        torch.tensor([0.02]),
+    )
     m = torch.full((1, 1, 2, 2), 0.4, dtype=torch.float64)
     r = separate(m, prior, mixing=grey(3))
     assert r.sources.shape == (1, 1, 3, 2, 2) and (r.residual < 1 / 255).all()

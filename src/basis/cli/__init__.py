@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             module.add(child)
             child.set_defaults(run=module.run)
     args = parser.parse_args(words)
+    args.line = shlex.join(["basis", *words])
     try:
         args.run(args)
     except BasisError as error:

@@ -100,9 +100,7 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
     """A bar with time left, fed by `separate`'s progress; only where somebody watches."""
     from tqdm import tqdm
 
-    with tqdm(
-        desc=label, unit="step", leave=False, dynamic_ncols=True, disable=None
-    ) as bar:
+    with tqdm(desc=label, unit="step", leave=False, dynamic_ncols=True, disable=None) as bar:
 
         def update(progress: Progress) -> None:
             bar.total = progress.total

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
     if args.json:
         record = {
-            "command": "evaluate",
+            "command": args.line,
             "data": args.data,
             "protocol": args.protocol,
             "pairs": args.pairs,

@@ -242,7 +242,7 @@ def _record(
         {"name": n, "residual_rms": r} for n, r in zip(names, result.residual.tolist(), strict=True)
     ]
     record: dict[str, Any] = {
-        "command": "separate",
+        "command": args.line,
         "inputs": args.inputs,
         "seed": result.seed,
         "evaluations_per_mixture": result.evaluations,

@@ -1,0 +1,51 @@
+"""Puts a trained prior into the package, with what was measured of it on its card.
+
+    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --licence "..." --quality a.json b.json
+
+Each quality file is what `basis evaluate --json` wrote with that prior.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import basis.priors
+from basis.priors import load_prior, read_card, save_prior
+
+EMBEDDED = Path(basis.priors.__file__).parent / "embedded"
+
+
+def quality_rows(path: Path) -> list[dict[str, object]]:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        {
+            "command": record["command"],
+            "method": name,
+            "pairs": record["pairs"],
+            "seed": record["seed"],
+            "evaluations_per_mixture": record["evaluations_per_mixture"],
+            **{key: round(summary[key], 3) for key in ("mean", "median", "stderr")},
+        }
+        for name, summary in record["psnr"].items()
+        if name != "average"
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--licence", required=True)
+    parser.add_argument("--quality", type=Path, nargs="*", default=[])
+    args = parser.parse_args()
+    card = read_card(args.run) | {"name": args.name, "title": args.title, "licence": args.licence}
+    card["quality"] = [row for path in args.quality for row in quality_rows(path)]
+    weights = dict(load_prior(args.run).module.named_parameters())
+    print(save_prior(EMBEDDED / args.name, weights, card))
+
+
+if __name__ == "__main__":
+    main()
