@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from PIL import Image
 
 from basis.cli import main
 from basis.data import read_mixture
+from basis.priors._store import find_prior
 
 QUICK = ["--levels", "2", "--steps", "2"]
 
@@ -68,9 +70,8 @@ def test_picture_of_an_average(tmp_path):
         main(["mix", "sample:1", "sample:2", "--alphas", "0.5", "0.5", "--out", str(picture)]) == 0
     )
     out = tmp_path / "o"
-    assert (
-        main(["separate", str(picture), "--alphas", "0.5", "0.5", "--out", str(out), *QUICK]) == 0
-    )
+    words = ["separate", str(picture), "--alphas", "0.5", "0.5", "--out", str(out)]
+    assert main([*words, "--sampler", "greedy", "--set", "sigma=0.02", "--set", "steps=3"]) == 0
     record = json.loads((out / "run.json").read_text())
     assert "psnr" not in record and record["mixtures"][0]["residual_rms"] < 1 / 255
 
@@ -164,6 +165,13 @@ def test_bad_input(tmp_path, capsys):
     assert "unknown prior 'minst'" in separate_fails(good, "--prior", "minst")
     greedy = ("separate", good, "--sampler", "greedy", "--delta", "1", "--out", out)
     assert "no setting 'delta'" in fails(capsys, *greedy)
+    assert "NAME=VALUE" in separate_fails(good, "--set", "start")
+    assert "uniform, normal or zeros" in separate_fails(good, "--set", "start=ones")
+    assert "steps must be a whole number" in separate_fails(good, "--set", "steps=many")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(find_prior("mnist"), damaged)
+    (damaged / "weights.safetensors").write_bytes(b"not weights")
+    assert "is damaged" in separate_fails(good, "--prior", damaged)
     assert "invalid" in separate_fails(good, "--alphas", "1", "nan")
     assert "unrecognized" in separate_fails(good, "--stepz", "3")
     assert "cannot be used" in separate_fails(good, "--device", "tpu9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,10 @@ def separate(
     priors, mixing = check_nouns(prior, alphas, mixing)
     m = check_observation(mixture, priors, mixing)
     engine = make_sampler(sampler, **options)
+    if isinstance(keep, str) and keep != "all":
+        raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
+    if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
+        raise BasisError(f"noise levels to keep must be positive, not {list(keep)}")
     if samples < 1 or chunk < 1:
         raise BasisError(f"samples and chunk must be at least 1, not {samples} and {chunk}")
 
@@ -168,6 +173,12 @@ def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
             raise BasisError(
                 f"sampler {sampler!r} has no setting {name!r}; it has {', '.join(known)}"
             )
+    for f in dataclasses.fields(kind):
+        value = options.get(f.name, f.default)
+        if f.type == "int" and not isinstance(value, int):
+            raise BasisError(f"{f.name} must be a whole number, not {value!r}")
+        if str(f.type).startswith("float") and not isinstance(value, int | float | None):
+            raise BasisError(f"{f.name} must be a number, not {value!r}")
     return kind(**options)
 
 
@@ -233,8 +244,6 @@ def _finish(problem: Problem, x: Tensor, sigma: float) -> Tensor:
 
 def _chosen(levels: dict[float, Tensor], keep: Sequence[float] | str) -> dict[float, Tensor]:
     if isinstance(keep, str):
-        if keep != "all":
-            raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
         return levels
-    nearest = {min(levels, key=lambda s: abs(s / want - 1)) for want in keep}
+    nearest = {min(levels, key=lambda s: abs(math.log(s / want))) for want in keep}
     return {sigma: levels[sigma] for sigma in sorted(nearest, reverse=True)}

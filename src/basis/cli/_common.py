@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import math
 from collections.abc import Iterator
@@ -67,6 +68,13 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--sigma-min", type=number, help="last noise level (paper: 0.01)")
     group.add_argument("--temperature", type=number, help="scale of the injected noise (paper: 1)")
     group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any setting of the sampler, for example --set start=normal",
+    )
+    group.add_argument(
         "--no-finish",
         action="store_true",
         help="leave out the last denoising and projection onto the mixture",
@@ -80,7 +88,19 @@ def sampler_from(args: argparse.Namespace) -> Sampler:
     from basis._separate import make_sampler
 
     given = {name: getattr(args, name) for name in _SHORTCUTS if getattr(args, name) is not None}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BasisError(f"--set takes NAME=VALUE, not {text!r}")
+        given[name.strip().replace("-", "_")] = _literal(value.strip())
     return make_sampler(args.sampler, **given)
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def device_from(name: str) -> str:

@@ -35,7 +35,7 @@ class Prior(ABC):
         """E[clean | noisy = x].
 
         Shapes:
-            x: (batch, channels, height, width).
+            x: (batch, channels, height, width), float32 or float64; the answer has its precision.
             sigma: A number, or (batch,).
         """
 
@@ -59,11 +59,6 @@ class Prior(ABC):
     def to(self: P, device: torch.device | str | None = None, dtype: Any = None) -> P:
         """Moves the prior; returns itself."""
         return self
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The precision it computes in, or None when it follows its input."""
-        return None
 
     @property
     def device(self) -> torch.device | None:

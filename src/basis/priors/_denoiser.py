@@ -20,6 +20,8 @@ class DenoiserPrior(Prior):
         card: What is known of it (data, training, quality, licence), for records.
         chunk: Most images per call of the network; a larger batch is cut. A cache-sized chunk is faster than a
             large one on a CPU.
+
+    It computes in its own precision and answers in that of its input.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class DenoiserPrior(Prior):
         return self
 
     @property
-    def dtype(self) -> torch.dtype:
+    def _dtype(self) -> torch.dtype:
         return next(self.module.parameters()).dtype
 
     @property
@@ -51,8 +53,9 @@ class DenoiserPrior(Prior):
         return next(self.module.parameters()).device
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        s = as_sigmas(sigma, x)
-        if len(x) <= self.chunk or x.requires_grad:
-            return self.module(x, s)
-        pieces = zip(x.split(self.chunk), s.split(self.chunk), strict=True)
-        return torch.cat([self.module(*piece) for piece in pieces])
+        own = x.to(self._dtype)
+        s = as_sigmas(sigma, own)
+        if len(x) <= self.chunk:
+            return self.module(own, s).to(x.dtype)
+        pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
+        return torch.cat([self.module(*piece) for piece in pieces]).to(x.dtype)

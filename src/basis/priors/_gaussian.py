@@ -61,22 +61,19 @@ class GaussianMixture(Prior):
         return self
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.means.dtype
-
-    @property
     def device(self) -> torch.device:
         return self.means.device
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        variance, whitened = self._whiten(x, sigma)
+        variance, whitened = self._whiten(x.to(self.means), sigma)
         share = self._component_log_prob(variance, whitened).softmax(dim=1)
         kept = whitened * (self.spectrum / variance)
         means = self.means + torch.einsum("jde,bje->bjd", self.basis, kept)
-        return torch.einsum("bj,bjd->bd", share, means).view(x.shape)
+        return torch.einsum("bj,bjd->bd", share, means).view(x.shape).to(x)
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return self._component_log_prob(*self._whiten(x, sigma)).logsumexp(dim=1)
+        whitened = self._whiten(x.to(self.means), sigma)
+        return self._component_log_prob(*whitened).logsumexp(dim=1).to(x)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Draws images, (count, channels, height, width)."""

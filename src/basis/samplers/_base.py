@@ -125,9 +125,8 @@ class Problem:
 
     def _call(self, prior: Prior, x: Tensor, sigma: float) -> Tensor:
         flat = x.flatten(0, 1)
-        out = prior.denoise(flat.to(prior.dtype or flat.dtype), sigma)
         self.evaluations += x.shape[1]
-        return out.to(x.dtype).view(x.shape)
+        return prior.denoise(flat, sigma).view(x.shape)
 
 
 @dataclass(frozen=True)
