@@ -1,6 +1,7 @@
-"""Puts a trained prior into the package, with what was measured of it on its card.
+r"""Puts a trained prior into the package, with what was measured of it on its card.
 
-    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --licence "..." --quality a.json b.json
+    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." --licence "..." \
+        --quality a.json b.json
 
 Each quality file is what `basis evaluate --json` wrote with that prior.
 """
@@ -38,10 +39,16 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--name", required=True)
     parser.add_argument("--title", required=True)
+    parser.add_argument("--origin", required=True, help="who published the data")
     parser.add_argument("--licence", required=True)
     parser.add_argument("--quality", type=Path, nargs="*", default=[])
     args = parser.parse_args()
     card = read_card(args.run) | {"name": args.name, "title": args.title, "licence": args.licence}
+    card["data"] = {
+        "name": card["data"]["name"],
+        "origin": args.origin,
+        "images": card["data"]["images"],
+    }
     card["quality"] = [row for path in args.quality for row in quality_rows(path)]
     weights = dict(load_prior(args.run).module.named_parameters())
     print(save_prior(EMBEDDED / args.name, weights, card))

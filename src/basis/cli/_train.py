@@ -120,7 +120,8 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace) -> Path
         "shape": list(images.images.shape[1:]),
         "sigma_min": trainer.config.sigma_min,
         "sigma_max": trainer.config.sigma_max,
-        "data": {"name": images.name, "source": images.source, "images": len(trainer.images)},
+        # Where the files lay says nothing to whoever reads the card elsewhere.
+        "data": {"name": images.name, "images": len(trainer.images)},
         "training": _training_record(trainer),
     }
     return save_prior(trainer.folder, trainer.average, card)

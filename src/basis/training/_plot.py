@@ -23,19 +23,21 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
     rows = read_log(folder)
     if not rows:
         raise BasisError(f"{folder} holds no training log to plot")
-    losses = [(r["images"], r["loss"]) for r in rows if "loss" in r]
-    held = [(r["images"], r["held_out"]) for r in rows if "held_out" in r]
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    losses = [(r["images"] / 1000, r["loss"]) for r in rows if "loss" in r]
+    held = [(r["images"] / 1000, r["held_out"]) for r in rows if "held_out" in r]
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     if losses:
         left.plot(*zip(*losses, strict=True), lw=0.9, color="#3b5bdb")
-    left.set(title="training loss", xlabel="images seen", yscale="log")
+    left.set(title="training loss", xlabel="thousand images seen", yscale="log")
     for sigma in held[0][1] if held else ():
         right.plot([n for n, _ in held], [e[sigma] for _, e in held], lw=1.2, label=f"σ = {sigma}")
-    right.set(title="held-out error / σ², averaged weights", xlabel="images seen", yscale="log")
+    right.set(
+        title="held-out error / σ², averaged weights", xlabel="thousand images seen", yscale="log"
+    )
     if held:
-        right.legend(fontsize=8, frameon=False, ncols=2)
+        right.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     for axes in (left, right):
         axes.grid(alpha=0.25, which="both")
         axes.spines[["top", "right"]].set_visible(False)
