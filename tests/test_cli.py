@@ -11,6 +11,7 @@ from PIL import Image
 
 from basis.cli import main
 from basis.data import read_mixture
+from basis.priors import load_prior
 from basis.priors._store import find_prior
 
 QUICK = ["--levels", "2", "--steps", "2"]
@@ -104,8 +105,9 @@ def test_evaluate_writes_its_figures(tmp_path, capsys):
 
 def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     run = tmp_path / "run"
-    words = ["train", "--data", "sample", "--out", run, "--widths", 12, 24, "--blocks", 1, 1,
+    training = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1,
              "--batch", 16, "--warmup", 32, "--held-out", 64]  # fmt: skip
+    words = [*training, "--out", run]
     assert main([str(w) for w in [*words, "--images", 64]]) == 0
     assert main([str(w) for w in [*words, "--images", 96]]) == 0
     assert "going on from step 4" in capsys.readouterr().out
@@ -117,6 +119,14 @@ def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     assert main([str(w) for w in words]) == 0
     assert main(["priors", str(run)]) == 0
     assert "images_seen: 96" in capsys.readouterr().out
+    tuned = tmp_path / "tuned"
+    start = ["--init", run, "--out", tuned, "--images", 16, "--lr", 1e-9, "--adam-lr", 1e-9]
+    assert main([str(w) for w in [*training, *start]]) == 0
+    x = torch.rand(1, 1, 28, 28)
+    old, new = (load_prior(folder).denoise(x, 0.3) for folder in (run, tuned))
+    assert torch.allclose(old, new, atol=1e-3)
+    other = [*training, *start, "--widths", 16, 24]
+    assert "another architecture" in fails(capsys, *other)
 
 
 def test_train_the_published_network(tmp_path):

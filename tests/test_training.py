@@ -72,7 +72,7 @@ def test_the_log_forgets_what_the_state_does_not_know(tmp_path):
 
 def test_more_images_may_be_asked_for_but_nothing_else_changed(tmp_path):
     trainer(tmp_path).run(progress=False)
-    longer = trainer(tmp_path, dataclasses.replace(CONFIG, images=96))
+    longer = trainer(tmp_path, dataclasses.replace(CONFIG, images=96, cooldown=0.5))
     assert longer.step == 10 and longer.run(progress=False) and longer.step == 12
     with pytest.raises(BasisError, match=r"lr 0\.03 -> 0\.5"):
         trainer(tmp_path, dataclasses.replace(CONFIG, lr=0.5))

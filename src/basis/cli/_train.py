@@ -33,6 +33,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
     parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    parser.add_argument(
+        "--init", metavar="NAME|DIR", help="start a new run from this prior's weights"
+    )
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
     network = parser.add_argument_group("network")
@@ -83,6 +86,8 @@ def run(args: argparse.Namespace) -> None:
         )
     torch.manual_seed(config.seed)
     module = _module(args, images)
+    if args.init:
+        _start_from(module, args)
     sigmas = None
     if args.architecture == "ncsn":
         sigmas = discrete_sigmas(module.levels)  # type: ignore[arg-type]
@@ -170,6 +175,20 @@ def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
         )
     mean, std = _moments(images.images)
     return Denoiser(network, mean, std)
+
+
+def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
+    """Gives the module a prior's weights; a resumed run then replaces them by its own."""
+    from basis._errors import BasisError
+    from basis.priors import load_prior
+
+    prior = load_prior(args.init, root=args.data_root)
+    try:
+        module.load_state_dict(prior.module.state_dict())
+    except RuntimeError as error:
+        raise BasisError(
+            f"prior {prior.name!r} has another architecture than the network asked for"
+        ) from error
 
 
 def _moments(images: Tensor) -> tuple[float, float]:

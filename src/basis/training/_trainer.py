@@ -31,6 +31,8 @@ from basis.training._muon import Muon
 
 STATE = "state.safetensors"
 LOG = "log.jsonl"
+RESUMABLE = ("images", "cooldown")
+"""Settings that a resumed run may change: how long it goes on and how it ends."""
 
 
 SigmaDraw = Callable[[int, torch.Generator], Tensor]
@@ -67,7 +69,7 @@ class Trainer:
             that is the natural unit of its error at sigma. Its weights are replaced by the saved ones when the folder holds a state.
         images: All training images, uint8, (n, channels, height, width).
         folder: Holds the state, the log and later the exported prior.
-        config: How to train. A resumed run may change nothing but `images`.
+        config: How to train. A resumed run may change nothing but its length, `images` and `cooldown`.
         held_out: Images for the validation curve.
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
@@ -235,12 +237,13 @@ class Trainer:
     def _load(self) -> None:
         meta, tensors = read_state(self.folder)
         saved = TrainConfig(**meta["config"])
-        if replace(saved, images=self.config.images) != self.config:
+        schedule = {name: getattr(self.config, name) for name in RESUMABLE}
+        if replace(saved, **schedule) != self.config:
             was, now = asdict(saved), asdict(self.config)
             changed = [f"{k} {was[k]} -> {now[k]}" for k in was if was[k] != now[k]]
             raise BasisError(
                 f"{self.folder} was trained with other settings ({', '.join(changed)}); "
-                "resume with the same ones (only images may change) or use another folder"
+                f"resume with the same ones (only {' and '.join(RESUMABLE)} may change) or use another folder"
             )
         try:
             self.average = {n: tensors[f"average.{n}"].to(self.device) for n in self.average}
