@@ -35,10 +35,8 @@ format: .venv/ready-dev
 # The pictures of the README, made again by the package itself.
 pictures: .venv/ready
 	$(BIN)/basis separate sample --count 4 --seed 0 --out .venv/two
-	$(BIN)/basis separate sample --k 3 --count 2 --seed 0 --out .venv/three
 	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --keep 1 0.36 0.13 0.046 0.01 --out .venv/four
 	cp .venv/two/panel.png docs/panel.png
-	cp .venv/three/panel.png docs/three.png
 	cp .venv/four/panel.png docs/four.png
 	cp .venv/four/states.png docs/states.png
 

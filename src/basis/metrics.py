@@ -79,4 +79,4 @@ def summarise(values: Tensor) -> Summary:
     """What a table shows of one value per item."""
     v = values.detach().double().flatten()
     spread = v.std().item() if len(v) > 1 else math.nan
-    return Summary(v.mean().item(), v.median().item(), spread / math.sqrt(len(v)), len(v))
+    return Summary(v.mean().item(), v.quantile(0.5).item(), spread / math.sqrt(len(v)), len(v))
