@@ -1,9 +1,7 @@
-import os
-from pathlib import Path
-
 import pytest
 import torch
 
+from basis.data import data_root
 from basis.nn import Denoiser, UNet, UNetConfig
 from basis.priors import DenoiserPrior, GaussianMixture
 
@@ -18,7 +16,7 @@ def _no_personal_data(monkeypatch, tmp_path_factory, request):
 @pytest.fixture
 def full_data():
     """The data root, where it holds the whole of MNIST."""
-    root = Path(os.environ.get("BASIS_DATA") or Path.home() / ".cache" / "basis")
+    root = data_root()
     if not (root / "MNIST").is_dir():
         pytest.skip(f"no MNIST under the data root {root} (basis data download mnist)")
     return root

@@ -10,9 +10,11 @@ import torch
 from PIL import Image
 
 from basis.cli import main
+from basis.cli._common import _SAMPLERS
 from basis.data import read_mixture
 from basis.priors import load_prior
 from basis.priors._store import find_prior
+from basis.samplers import SAMPLERS
 
 QUICK = ["--levels", "2", "--steps", "2"]
 
@@ -218,6 +220,10 @@ def test_a_failed_run_loses_nothing(tmp_path, capsys):
     )
     assert "diverged" in fails(capsys, "separate", *words)
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def test_the_parser_knows_every_sampler():
+    assert tuple(SAMPLERS) == _SAMPLERS
 
 
 def test_help_and_import_are_quick():

@@ -113,8 +113,7 @@ class Mixing:
             av = torch.einsum("oc,...chw->...hwoc", a, v.flatten(-4, -3))
             gram = torch.einsum("...oc,pc->...op", av, a) * mask[..., :, None] * mask[..., None, :]
         else:
-            av = a * variance
-            gram = (av @ a.T).expand(*r.shape[:-3], *r.shape[-2:], -1, -1)[..., :1, :1, :, :]
+            gram = (a * variance) @ a.T
         gram = gram + tau**2 * torch.eye(self.observed, dtype=x.dtype, device=x.device)
         solved = torch.linalg.pinv(gram, hermitian=True) @ r.movedim(-3, -1).unsqueeze(-1)
         back = self.adjoint(solved.squeeze(-1).movedim(-1, -3))

@@ -15,10 +15,13 @@ from basis._errors import BasisError
 from basis._files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from basis import Progress, Sampler
+    from torch import Tensor
 
+    from basis import Mixing, Prior, Progress, Result, Sampler
+
+# `basis.samplers.SAMPLERS` has the same names; asking it would cost --help an import of torch.
 _SAMPLERS = ("basis", "noise-conditioned", "greedy")
 _SHORTCUTS = ("levels", "steps", "delta", "weight", "sigma_max", "sigma_min", "temperature")
 
@@ -101,6 +104,43 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def run_separation(
+    args: argparse.Namespace,
+    mixture: Tensor,
+    prior: Prior,
+    mixing: Mixing,
+    sampler: Sampler,
+    label: str,
+    keep: Sequence[float] = (),
+) -> Result:
+    """`separate` as `add_sampling`'s arguments say, behind a progress bar."""
+    from basis import separate
+
+    with progress_bar(label) as progress:
+        return separate(
+            mixture,
+            prior,
+            mixing=mixing,
+            sampler=sampler,
+            samples=args.samples,
+            seed=args.seed,
+            finish=not args.no_finish,
+            keep=keep,
+            chunk=args.chunk,
+            progress=progress,
+        )
+
+
+def add_noise(mixture: Tensor, noise: float, seed: int) -> Tensor:
+    """The mixture with Gaussian noise of this standard deviation."""
+    import torch
+
+    if noise < 0:
+        raise BasisError(f"--noise must be at least 0, not {noise:g}")
+    generator = torch.Generator().manual_seed(seed)
+    return mixture + noise * torch.randn(mixture.shape, generator=generator) if noise else mixture
 
 
 def device_from(name: str) -> str:

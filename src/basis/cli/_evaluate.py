@@ -11,7 +11,7 @@ from basis.cli._common import (
     add_sampling,
     device_from,
     natural,
-    progress_bar,
+    run_separation,
     sampler_from,
     write_json,
 )
@@ -38,7 +38,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis import load_prior, metrics, separate
+    import torch
+
+    from basis import load_prior, metrics, mixings
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
@@ -50,23 +52,14 @@ def run(args: argparse.Namespace) -> None:
     mixture = pairs.mix(alphas)
     average = (mixture / args.k)[:, None].expand(pairs.sources.shape)
     rows: dict[str, Any] = {"average": metrics.psnr(average, pairs.sources)}
-    with progress_bar(f"{sampler.name} on {args.pairs} mixtures") as progress:
-        result = separate(
-            mixture,
-            prior,
-            alphas=alphas,
-            sampler=sampler,
-            samples=args.samples,
-            seed=args.seed,
-            finish=not args.no_finish,
-            chunk=args.chunk,
-            progress=progress,
-        )
+    mixing = mixings.mixture(alphas, images.images.shape[1])
+    label = f"{sampler.name} on {args.pairs} mixtures"
+    result = run_separation(args, mixture, prior, mixing, sampler, label)
     rows[sampler.name] = metrics.psnr(result.sources, pairs.sources)
     if args.samples > 1:
         rows[f"{sampler.name}, mean of samples"] = metrics.psnr(result.mean, pairs.sources)
         each = [metrics.psnr(s, pairs.sources) for s in result.samples.unbind(1)]
-        rows[f"{sampler.name}, best possible choice"] = _stack_max(each)
+        rows[f"{sampler.name}, best possible choice"] = torch.stack(each).amax(dim=0)
     for name, values in rows.items():
         print(f"{name:32} {metrics.summarise(values)} dB")
     residual = result.residual.max().item()
@@ -89,9 +82,3 @@ def run(args: argparse.Namespace) -> None:
             "settings": result.settings,
         }
         write_json(args.json, record)
-
-
-def _stack_max(values: list[Any]) -> Any:
-    import torch
-
-    return torch.stack(values).amax(dim=0)

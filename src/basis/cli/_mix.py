@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._common import add_root, number
+from basis.cli._common import add_noise, add_root, number
 
 EPILOG = """\
 examples:
@@ -45,13 +45,9 @@ def run(args: argparse.Namespace) -> None:
         raise BasisError(
             f"{len(alphas)} alphas for {len(args.images)} images; give one alpha per image"
         )
-    if args.noise < 0:
-        raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
     sources = source_images(args.images, args.data_root)[None]
     mixed = mixture(alphas, sources.shape[2])(sources)
-    if args.noise:
-        generator = torch.Generator().manual_seed(args.seed)
-        mixed = mixed + args.noise * torch.randn(mixed.shape, generator=generator)
+    mixed = add_noise(mixed, args.noise, args.seed)
     write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
     print(
         f"{args.out}: {' + '.join(f'{a:g} x {n}' for a, n in zip(alphas, args.images, strict=True))}"

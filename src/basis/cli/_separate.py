@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli._common import (
+    add_noise,
     add_root,
     add_sampling,
     device_from,
     natural,
     number,
-    progress_bar,
+    run_separation,
     sampler_from,
     write_json,
 )
@@ -66,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis import load_prior, metrics, separate
+    from basis import load_prior, metrics
     from basis._errors import BasisError
     from basis.panels import separation_panel, to_picture, write_picture
 
@@ -75,21 +76,11 @@ def run(args: argparse.Namespace) -> None:
     if out.exists() and not out.is_dir():
         raise BasisError(f"{out} is a file; --out takes a folder")
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
-    names, mixture, truth, alphas = _read(args, prior)
+    names, mixture, truth, alphas = _read(args)
     mixing = _mixing(args, prior, alphas, mixture)
-    with progress_bar("separating") as progress:
-        result = separate(
-            mixture,
-            prior,
-            mixing=mixing,
-            sampler=sampler,
-            samples=args.samples,
-            seed=args.seed,
-            finish=not args.no_finish,
-            keep=args.keep or (),
-            chunk=args.chunk,
-            progress=progress,
-        )
+    result = run_separation(
+        args, mixture, prior, mixing, sampler, "separating", keep=args.keep or ()
+    )
     sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
 
     shown = min(len(names), 24)
@@ -111,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
     write_picture(out / "panel.png", panel)
     if result.kept:
         write_picture(out / "states.png", _states_panel(names[:shown], mixture, result))
-    record = _record(args, names, mixture, result, truth)
+    record = _record(args, names, result, truth)
     write_json(out / "run.json", record)
     if truth is not None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth))} dB")
@@ -121,16 +112,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read(
-    args: argparse.Namespace, prior: Prior
+    args: argparse.Namespace,
 ) -> tuple[list[str], Tensor, Tensor | None, list[float] | None]:
     """Names, mixtures, truth where known, and the alphas that a file brings."""
     import torch
 
     from basis._errors import BasisError
     from basis.data import load_images, read_mixture
+    from basis.data._places import NAMES
     from basis.pairs import draw_pairs
 
-    if len(args.inputs) == 1 and args.inputs[0] in ("sample", "mnist", "cifar10"):
+    if len(args.inputs) == 1 and args.inputs[0] in NAMES:
         if args.grey or args.mask:
             raise BasisError(
                 "--grey and --mask go with files of mixtures, not with a data set's name"
@@ -139,9 +131,7 @@ def _read(
         alphas = args.alphas or [1.0] * (args.k or 2)
         pairs = draw_pairs(images, args.count, k=len(alphas), seed=args.seed)
         mixed = pairs.mix(alphas)
-        if args.noise:
-            generator = torch.Generator().manual_seed(args.seed)
-            mixed = mixed + args.noise * torch.randn(mixed.shape, generator=generator)
+        mixed = add_noise(mixed, args.noise, args.seed)
         return [f"{i + 1:02d}" for i in range(args.count)], mixed, pairs.sources, alphas
 
     names: list[str] = []
@@ -232,7 +222,6 @@ def _write_arrays(
 def _record(
     args: argparse.Namespace,
     names: list[str],
-    mixture: Tensor,
     result: Result,
     truth: Tensor | None,
 ) -> dict[str, Any]:
