@@ -9,14 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
+from basis._choose import CHOICES
 from basis.cli import main
-from basis.cli._common import _SAMPLERS
+from basis.cli._common import _CHOICES, _SAMPLERS
 from basis.data import read_mixture
 from basis.priors import load_prior
 from basis.priors._store import find_prior
 from basis.samplers import SAMPLERS
 
-QUICK = ["--levels", "2", "--steps", "2"]
+QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
 
 
 def fails(capsys, *words):
@@ -209,6 +210,8 @@ def test_a_failed_run_loses_nothing(tmp_path, capsys):
         "sample",
         "--count",
         "1",
+        "--sampler",
+        "basis",
         "--delta",
         "0.5",
         "--out",
@@ -224,6 +227,7 @@ def test_a_failed_run_loses_nothing(tmp_path, capsys):
 
 def test_the_parser_knows_every_sampler():
     assert tuple(SAMPLERS) == _SAMPLERS
+    assert CHOICES == _CHOICES
 
 
 def test_help_and_import_are_quick():

@@ -7,7 +7,7 @@ import basis
 from basis import BasisError, GaussianMixture, grey, mixture, separate
 from basis.metrics import psnr, reorder, summarise
 
-QUICK = {"steps": 4, "levels": 4}
+QUICK = {"sampler": "basis", "steps": 4, "levels": 4}
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_progress_counts_every_step(tiny_prior, mixed):
 
 
 def test_kept_levels_are_the_nearest(tiny_prior, mixed):
-    r = separate(mixed, tiny_prior, keep=[0.9, 0.2], levels=3, steps=2)
+    r = separate(mixed, tiny_prior, keep=[0.9, 0.2], sampler="basis", levels=3, steps=2)
     assert sorted(r.kept) == pytest.approx([0.1, 1.0])
 
 
@@ -152,6 +152,10 @@ def test_metrics_match_components():
         ({"mixing": grey(3)}, "3 channels"),
         ({"prior": []}, "non-empty"),
         ({"keep": "some"}, "'all'"),
+        ({"effort": "fast"}, "not both"),
+        ({"sampler": None}, "steps, levels goes with a sampler"),
+        ({"choose": "best"}, "choose must be one of first, energy"),
+        ({"choose": "likelihood", "samples": 2}, "no likelihood"),
     ],
 )
 def test_refusals(tiny_prior, change, says):

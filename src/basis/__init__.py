@@ -4,7 +4,7 @@ A separation is a **prior** (what a source looks like), a **mixing** (how the so
 observed) and a **sampler** (how the posterior is explored):
 
     prior = basis.load_prior("mnist")
-    result = basis.separate(mixture, prior, alphas=(1.0, 1.0), sampler="basis", seed=0)
+    result = basis.separate(mixture, prior, alphas=(1.0, 1.0), effort="balanced", seed=0)
     result.sources  # (batch, 2, 1, 28, 28), in [0, 1]
 """
 

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from basis import metrics
+from basis._choose import Choice, Ranking
 from basis._errors import BasisError
+from basis._search import Found, Plan, Report, Search, Seeds, plan_for
 from basis._version import __version__
 from basis.mixings import Mixing, mixtures
 from basis.priors import Prior
 from basis.samplers import SAMPLERS, Noise, Problem, Sampler, item_seeds
+from basis.samplers import finish as finish_sample
 
 __all__ = ["Progress", "Result", "separate"]
 
@@ -36,10 +39,13 @@ class Result:
     """What `separate` found.
 
     Attributes:
-        sources: The separated sources in [0, 1], (batch, k, channels, height, width): the first sample.
-        samples: Every sample drawn, (batch, samples, k, channels, height, width).
+        sources: The separated sources in [0, 1], (batch, k, channels, height, width): the chosen sample, or with an
+            effort the mean about it.
+        samples: Every sample drawn, (batch, samples, k, channels, height, width); with an effort, those of the first round.
+        energies: What the choice was made by, (batch, samples), in nats up to a constant; the least is the best.
+            All zero where nothing was to be chosen.
         residual: Root mean square of m - A x for `sources`, (batch,).
-        evaluations: Network evaluations spent per mixture, all samples counted.
+        spent: Network evaluations spent on each mixture, all samples counted, (batch,).
         settings: Prior, mixing and sampler in full, with the versions that ran them.
         seed: The seed everything was drawn from.
         seconds: Time it took.
@@ -48,17 +54,24 @@ class Result:
 
     sources: Tensor
     samples: Tensor
+    energies: Tensor
     residual: Tensor
-    evaluations: int
+    spent: Tensor
     settings: dict[str, Any]
     seed: int
     seconds: float
     kept: dict[float, Tensor] = field(default_factory=dict)
 
     @property
+    def evaluations(self) -> int:
+        """Network evaluations spent per mixture: the mean over mixtures, rounded up."""
+        return math.ceil(self.spent.double().mean().item())
+
+    @property
     def mean(self) -> Tensor:
         """The mean over samples, each first put in the order of the first one (sources of one prior have none)."""
-        aligned = [metrics.reorder(s, self.sources) for s in self.samples.unbind(1)]
+        first = self.samples[:, 0]
+        aligned = [metrics.reorder(s, first) for s in self.samples.unbind(1)]
         return torch.stack(aligned).mean(dim=0)
 
 
@@ -68,8 +81,10 @@ def separate(
     *,
     alphas: Sequence[float] | None = None,
     mixing: Mixing | None = None,
-    sampler: str | Sampler = "basis",
-    samples: int = 1,
+    effort: str | int | None = None,
+    sampler: str | Sampler | None = None,
+    samples: int | None = None,
+    choose: Choice | None = None,
     seed: int = 0,
     finish: bool = True,
     keep: Sequence[float] | Literal["all"] = (),
@@ -77,7 +92,7 @@ def separate(
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Result:
-    """Draws the sources that were mixed from their posterior.
+    """Finds the sources that were mixed, by search (an effort) or by drawing from their posterior (a sampler).
 
     Args:
         mixture: What was observed, m, (batch, observed channels, height, width), in the units of sum_i alpha_i x_i with sources
@@ -85,75 +100,163 @@ def separate(
         prior: One prior for all sources, or one per source.
         alphas: The weights of a plain mixture, one per source; (1, 1) by default.
         mixing: Any other mixing, instead of alphas.
-        sampler: A name from `basis.samplers.SAMPLERS`, or a sampler.
-        samples: Independent chains per mixture.
+        effort: "fast", "balanced" (the default where no sampler is given), "best", or a number of network
+            evaluations per mixture: the search that was measured to be best for it.
+        sampler: Instead of an effort: a name from `basis.samplers.SAMPLERS`, or a sampler.
+        samples: Independent chains per mixture; 1 with a sampler, what the effort provides for otherwise.
+        choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by "likelihood"
+            (where the priors have one) or by the sum of "both". With a sampler "first" is the default, with an
+            effort "energy".
         seed: The same seed gives an item the same separation in any batch and at any place in it.
-        finish: Whether to end with one denoising and a projection onto what was observed.
-        keep: Noise levels whose last state to keep (the nearest level is taken), or "all".
+        finish: Whether a sampler ends with one denoising and a projection onto what was observed.
+        keep: Noise levels whose last state to keep (the nearest level is taken), or "all"; with a sampler.
         chunk: Chains advanced together; memory grows with this and not with the batch.
         progress: Called after every step.
         options: Settings of a sampler given by name, for example `steps=50`.
     """
     priors, mixing = check_nouns(prior, alphas, mixing)
     m = check_observation(mixture, priors, mixing)
-    engine = make_sampler(sampler, **options)
+    if (samples is not None and samples < 1) or chunk < 1:
+        raise BasisError(f"samples and chunk must be at least 1, not {samples} and {chunk}")
     if isinstance(keep, str) and keep != "all":
         raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
     if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
         raise BasisError(f"noise levels to keep must be positive, not {list(keep)}")
-    if samples < 1 or chunk < 1:
-        raise BasisError(f"samples and chunk must be at least 1, not {samples} and {chunk}")
+    work: _Draws | _Searches
+    if sampler is None:
+        if options or keep or not finish:
+            given = [*options, *(["keep"] if keep else []), *([] if finish else ["finish"])]
+            raise BasisError(f"{', '.join(given)} goes with a sampler: give one, or leave it out")
+        plan = plan_for(effort or "balanced", mixing.sources).with_choice(samples, choose)
+        work = _Searches(plan, priors, mixing)
+    elif effort is not None:
+        raise BasisError("give an effort or a sampler, not both")
+    else:
+        engine = make_sampler(sampler, **options)
+        ranking = Ranking(choose or "first")
+        work = _Draws(engine, samples or 1, ranking, finish, keep, priors, mixing)
 
     started = time.perf_counter()
-    chains = m.repeat_interleave(samples, dim=0)
-    seeds = [seed for row in item_seeds(m, samples, seed) for seed in row]
-    pieces = range(0, len(chains), chunk)
-    found: list[Tensor] = []
-    residuals: list[Tensor] = []
-    kept: dict[float, list[Tensor]] = {}
-    evaluations = 0
-    for number, first in enumerate(pieces):
-        part = slice(first, first + chunk)
-        problem = Problem(priors, mixing, chains[part], Noise(seeds[part]))
-        levels: dict[float, Tensor] = {}
-        with torch.no_grad():
-            for state in engine.run(problem):
-                if keep and state.level_done:
-                    levels[state.sigma] = state.x
+    each = max(1, chunk // work.chains)
+    pieces = range(0, len(m), each)
+    all_seeds = _Seeds(m, seed)
+    found: list[Found] = []
+    with torch.inference_mode():
+        for number, first in enumerate(pieces):
+            part = slice(first, first + each)
+
+            def report(done: int, total: int, sigma: float, number: int = number) -> None:
                 if progress is not None:
-                    done = number * state.steps + state.step
-                    progress(Progress(done, len(pieces) * state.steps, state.sigma))
-            x = state.x
-            if finish:
-                x = _finish(problem, x, state.sigma)
-            x = x.clamp(0, 1)
-        found.append(x)
-        residuals.append(metrics.rms(mixing.residual(x, problem.observation)))
-        for sigma, value in _chosen(levels, keep).items():
-            kept.setdefault(sigma, []).append(value)
-        evaluations = problem.evaluations
+                    progress(Progress(number * total + done, len(pieces) * total, sigma))
 
-    def gather(parts: list[Tensor]) -> Tensor:
-        return torch.cat(parts).unflatten(0, (len(m), samples)).to(mixture.device)
+            found.append(work.run(m[part], all_seeds.cut(part), report))
 
-    drawn = gather(found)
+    # Cloned out of inference mode, so that results can be used like any other tensor.
+    def gather(name: str) -> Tensor:
+        return torch.cat([getattr(f, name) for f in found]).to(mixture.device).clone()
+
+    sources = gather("best")
+    residual = metrics.rms(mixing.residual(sources, mixture.to(sources)))
     return Result(
-        sources=drawn[:, 0],
-        samples=drawn,
-        residual=gather(residuals)[:, 0],
-        evaluations=evaluations * samples,
+        sources=sources,
+        samples=gather("samples"),
+        energies=gather("energies"),
+        residual=residual,
+        spent=torch.cat([f.spent for f in found]),
         settings={
-            "sampler": engine.settings(),
+            "sampler": work.settings(),
             "mixing": mixing.describe(),
             "priors": [p.describe() for p in priors],
-            "samples": samples,
-            "finish": finish,
             "versions": {"basis": __version__, "torch": torch.__version__},
         },
         seed=seed,
         seconds=time.perf_counter() - started,
-        kept={sigma: gather(parts) for sigma, parts in kept.items()},
+        kept={
+            sigma: torch.cat([f.kept[sigma] for f in found]).to(mixture.device).clone()
+            for sigma in found[0].kept
+        },
     )
+
+
+class _Seeds:
+    """Seeds of the items of a batch, by label: what `Search` and plain draws take their random numbers from."""
+
+    def __init__(self, observation: Tensor, seed: int) -> None:
+        self.observation, self.seed = observation, seed
+        self.known: dict[tuple[str, int], list[list[int]]] = {}
+
+    def cut(self, part: slice) -> Callable[[str, int], list[list[int]]]:
+        """The same for a part of the batch."""
+
+        def ask(label: str, chains: int) -> list[list[int]]:
+            key = (label, chains)
+            if key not in self.known:
+                self.known[key] = item_seeds(self.observation, chains, self.seed, label)
+            return self.known[key][part]
+
+        return ask
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Independent samples of one sampler, and a choice among them."""
+
+    sampler: Sampler
+    chains: int
+    ranking: Ranking
+    finish: bool
+    keep: Sequence[float] | Literal["all"]
+    priors: Sequence[Prior]
+    mixing: Mixing
+
+    def run(self, m: Tensor, seeds: Seeds, report: Report) -> Found:
+        rows = [s for row in seeds("", self.chains) for s in row]
+        chains = m.repeat_interleave(self.chains, dim=0)
+        problem = Problem(self.priors, self.mixing, chains, Noise(rows))
+        levels: dict[float, Tensor] = {}
+        for state in self.sampler.run(problem):
+            if self.keep and state.level_done:
+                levels[state.sigma] = state.x
+            report(state.step, state.steps, state.sigma)
+        x = finish_sample(problem, state.x, state.sigma) if self.finish else state.x.clamp(0, 1)
+        samples = x.unflatten(0, (len(m), self.chains))
+        energies = self.ranking(problem, samples, [row[0] for row in seeds("rank", 1)])
+        best = samples[torch.arange(len(m)), energies.argmin(dim=1).cpu()]
+        spent = torch.full((len(m),), problem.evaluations * self.chains)
+        kept = {
+            sigma: value.unflatten(0, (len(m), self.chains))
+            for sigma, value in _chosen(levels, self.keep).items()
+        }
+        return Found(best, samples, energies, spent, kept)
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of it."""
+        return {
+            **self.sampler.settings(),
+            "samples": self.chains,
+            "choose": self.ranking.by,
+            "finish": self.finish,
+        }
+
+
+@dataclass(frozen=True)
+class _Searches:
+    """A plan for every mixture."""
+
+    plan: Plan
+    priors: Sequence[Prior]
+    mixing: Mixing
+
+    @property
+    def chains(self) -> int:
+        return self.plan.widest
+
+    def run(self, m: Tensor, seeds: Seeds, report: Report) -> Found:
+        return Search(self.plan, self.priors, self.mixing, m, seeds, report).run()
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of it."""
+        return self.plan.settings()
 
 
 def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
@@ -229,17 +332,6 @@ def check_nouns(
             f"{len(given)} priors for {mixing.sources} sources: give one prior for all or one per source"
         )
     return given, mixing
-
-
-def _finish(problem: Problem, x: Tensor, sigma: float) -> Tensor:
-    """Takes off the last level's noise and meets the observation again.
-
-    An exact observation is met exactly inside [0, 1]; a noisy one as far as its noise allows.
-    """
-    clean = problem.denoise(x, sigma)
-    if problem.mixing.noise:
-        return problem.mixing.posterior_mean(clean, problem.observation, sigma**2)
-    return problem.mixing.project_box(clean, problem.observation)
 
 
 def _chosen(levels: dict[float, Tensor], keep: Sequence[float] | str) -> dict[float, Tensor]:

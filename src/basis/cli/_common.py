@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from basis import Mixing, Prior, Progress, Result, Sampler
 
 # `basis.samplers.SAMPLERS` has the same names; asking it would cost --help an import of torch.
-_SAMPLERS = ("basis", "noise-conditioned", "greedy")
+_SAMPLERS = (
+    "basis",
+    "gibbs",
+    "langevin",
+    "posterior-sde",
+    "posterior-ode",
+    "dirac",
+    "noise-conditioned",
+    "greedy",
+)
+_CHOICES = ("first", "energy", "likelihood", "both")  # as in `basis._choose`
 _SHORTCUTS = ("levels", "steps", "delta", "weight", "sigma_max", "sigma_min", "temperature")
 
 
@@ -60,8 +70,26 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Everything that says which sampler runs and how."""
     group = parser.add_argument_group("sampler")
     group.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
-    group.add_argument("--sampler", default="basis", choices=_SAMPLERS, help="default: basis")
-    group.add_argument("--samples", type=natural, default=1, help="chains per mixture (default 1)")
+    group.add_argument(
+        "--effort",
+        type=_effort,
+        metavar="fast|balanced|best|N",
+        help="how much to spend on a mixture: the search measured to be best for it, or for N network "
+        "evaluations (default: balanced, unless a sampler is given)",
+    )
+    group.add_argument(
+        "--sampler", choices=_SAMPLERS, help="draw with this one instead of searching"
+    )
+    group.add_argument(
+        "--samples",
+        type=natural,
+        help="chains per mixture (default: 1, or the effort's own number)",
+    )
+    group.add_argument(
+        "--choose",
+        choices=_CHOICES,
+        help="which of the samples to show (default: first; the best by energy with an effort)",
+    )
     group.add_argument("--seed", type=int, default=0, help="default 0")
     group.add_argument("--levels", type=natural, help="noise levels (paper: 10)")
     group.add_argument("--steps", type=natural, help="steps per level (paper: 100)")
@@ -86,8 +114,17 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--device", default="cpu", help="torch device (default: cpu)")
 
 
-def sampler_from(args: argparse.Namespace) -> Sampler:
-    """The sampler that `add_sampling`'s arguments describe."""
+def _effort(text: str) -> str | int:
+    """An effort's name or a number of evaluations, for argparse; `separate` checks it."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def sampler_from(args: argparse.Namespace) -> Sampler | None:
+    """The sampler that `add_sampling`'s arguments describe; None where an effort is to decide."""
+    from basis._search import plan_for
     from basis._separate import make_sampler
 
     given = {name: getattr(args, name) for name in _SHORTCUTS if getattr(args, name) is not None}
@@ -96,7 +133,24 @@ def sampler_from(args: argparse.Namespace) -> Sampler:
         if not equals:
             raise BasisError(f"--set takes NAME=VALUE, not {text!r}")
         given[name.strip().replace("-", "_")] = _literal(value.strip())
+    if args.sampler is None:
+        loose = [f"--{name.replace('_', '-')}" for name in given]
+        loose += ["--no-finish"] if args.no_finish else []
+        loose += ["--keep"] if getattr(args, "keep", None) else []
+        if loose:
+            raise BasisError(
+                f"{', '.join(loose)} goes with a sampler: add --sampler basis (or another one)"
+            )
+        plan_for(args.effort or "balanced", 2)  # a wrong effort is told before anything is loaded
+        return None
+    if args.effort is not None:
+        raise BasisError("give --effort or --sampler, not both")
     return make_sampler(args.sampler, **given)
+
+
+def way(args: argparse.Namespace) -> str:
+    """What a table calls the way of separating that `add_sampling`'s arguments describe."""
+    return args.sampler or f"effort {args.effort or 'balanced'}"
 
 
 def _literal(text: str) -> Any:
@@ -111,7 +165,7 @@ def run_separation(
     mixture: Tensor,
     prior: Prior,
     mixing: Mixing,
-    sampler: Sampler,
+    sampler: Sampler | None,
     label: str,
     keep: Sequence[float] = (),
 ) -> Result:
@@ -124,7 +178,9 @@ def run_separation(
             prior,
             mixing=mixing,
             sampler=sampler,
+            effort=args.effort,
             samples=args.samples,
+            choose=args.choose,
             seed=args.seed,
             finish=not args.no_finish,
             keep=keep,

@@ -13,14 +13,16 @@ from basis.cli._common import (
     natural,
     run_separation,
     sampler_from,
+    way,
     write_json,
 )
 
 EPILOG = """\
 examples:
-  basis evaluate --data mnist --pairs 256 --seed 0 --json basis.json
-  basis evaluate --data mnist --pairs 256 --delta 3e-5 --weight 2      the values of the authors' code
-  basis evaluate --data sample --pairs 16 --steps 10                   a quick look with no data
+  basis evaluate --data mnist --pairs 256 --effort best --json best.json
+  basis evaluate --data mnist --pairs 256 --sampler basis              the paper's settings
+  basis evaluate --data mnist --pairs 256 --sampler basis --delta 3e-5 --weight 2      its authors' code
+  basis evaluate --data sample --pairs 16 --effort fast                a quick look with no data
 """
 
 
@@ -53,15 +55,16 @@ def run(args: argparse.Namespace) -> None:
     average = (mixture / args.k)[:, None].expand(pairs.sources.shape)
     rows: dict[str, Any] = {"average": metrics.psnr(average, pairs.sources)}
     mixing = mixings.mixture(alphas, images.images.shape[1])
-    label = f"{sampler.name} on {args.pairs} mixtures"
+    name = way(args)
+    label = f"{name} on {args.pairs} mixtures"
     result = run_separation(args, mixture, prior, mixing, sampler, label)
-    rows[sampler.name] = metrics.psnr(result.sources, pairs.sources)
-    if args.samples > 1:
-        rows[f"{sampler.name}, mean of samples"] = metrics.psnr(result.mean, pairs.sources)
+    rows[name] = metrics.psnr(result.sources, pairs.sources)
+    if result.samples.shape[1] > 1:
+        rows[f"{name}, mean of samples"] = metrics.psnr(result.mean, pairs.sources)
         each = [metrics.psnr(s, pairs.sources) for s in result.samples.unbind(1)]
-        rows[f"{sampler.name}, best possible choice"] = torch.stack(each).amax(dim=0)
-    for name, values in rows.items():
-        print(f"{name:32} {metrics.summarise(values)} dB")
+        rows[f"{name}, best possible choice"] = torch.stack(each).amax(dim=0)
+    for row, values in rows.items():
+        print(f"{row:40} {metrics.summarise(values)} dB")
     residual = result.residual.max().item()
     print(f"residual: largest rms {residual * 255:.3f}/255 over the mixtures")
     print(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
@@ -78,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
             "indices": pairs.indices.tolist(),
             "residual_rms_largest": residual,
             "evaluations_per_mixture": result.evaluations,
+            "evaluations_most": int(result.spent.max()),
             "seconds": round(result.seconds, 2),
             "settings": result.settings,
         }

@@ -15,6 +15,7 @@ from basis.cli._common import (
     number,
     run_separation,
     sampler_from,
+    way,
     write_json,
 )
 
@@ -28,7 +29,8 @@ examples:
   basis separate sample --count 6 --out separated       the built-in digits, mixed here
   basis separate mixture.npz --out separated            a file from `basis mix`
   basis separate photo.png --alphas 0.5 0.5             a picture that is the average of two
-  basis separate sample --k 4 --samples 3               four digits in one picture, three answers each
+  basis separate sample --k 4 --effort best             four digits in one picture, looked at long
+  basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
 
 Pixels of a mixture are in the units of sum alpha_i x_i with sources in [0, 1].
 """
@@ -84,9 +86,7 @@ def run(args: argparse.Namespace) -> None:
     sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
 
     shown = min(len(names), 24)
-    title = (
-        f"{prior.name} prior, {sampler.name}, {result.evaluations} network evaluations per mixture"
-    )
+    title = f"{prior.name} prior, {way(args)}, {result.evaluations} network evaluations per mixture"
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],

@@ -53,6 +53,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--dropout", type=number, default=0.0, help="unet: share dropped")
     network.add_argument("--width", type=natural, default=64, help="ncsn: channels")
     training = parser.add_argument_group("training")
+    training.add_argument(
+        "--variance-images",
+        type=int,
+        default=100_000,
+        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000)",
+    )
     for name, kind, default, text in _training_fields():
         flag = "--" + name.replace("_", "-")
         if kind is bool:
@@ -106,30 +112,49 @@ def run(args: argparse.Namespace) -> None:
     if trainer.step:
         print(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run()
-    folder = export(trainer, images, args)
+    folder = export(trainer, images, args, variance=complete and args.variance_images > 0)
     curve = plot_log(trainer.folder)
     if not complete:
         print(f"stopped at {trainer.seen:,} of {config.images:,} images; the same command goes on")
     print(f"prior: {folder}  curve: {curve}")
 
 
-def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace) -> Path:
-    """Writes the averaged weights with their card into the run's folder."""
-    from basis.priors import save_prior
+def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, variance: bool) -> Path:
+    """Writes the averaged weights with their card into the run's folder.
+
+    A finished run also gets its variance head here: minutes, done anew whenever the run is exported.
+    """
+    from basis.nn import Denoiser
+    from basis.priors import describe_module, save_prior
+    from basis.training import fit_variance
 
     name = args.name or trainer.folder.resolve().name
+    training = _training_record(trainer)
+    with trainer.averaged() as module:
+        if variance and isinstance(module, Denoiser):
+            low, high = trainer.config.sigma_min, trainer.config.sigma_max
+            count = args.variance_images
+            losses = fit_variance(
+                module, trainer.images, count=count, sigma_min=low, sigma_max=high
+            )
+            tail = losses[-50:]
+            training["variance"] = {"images": count, "loss": round(sum(tail) / len(tail), 4)}
+        architecture = describe_module(module)
+        weights = {n: p.detach().clone() for n, p in module.named_parameters()}
+        if isinstance(module, Denoiser):
+            module.head = None
     card = {
         "name": name,
         "title": f"score prior of {images.name}",
-        "architecture": trainer.about["architecture"],
+        "architecture": architecture,
         "shape": list(images.images.shape[1:]),
         "sigma_min": trainer.config.sigma_min,
         "sigma_max": trainer.config.sigma_max,
         # Where the files lay says nothing to whoever reads the card elsewhere.
         "data": {"name": images.name, "images": len(trainer.images)},
-        "training": _training_record(trainer),
+        "training": training,
     }
-    return save_prior(trainer.folder, trainer.average, card)
+    return save_prior(trainer.folder, weights, card)
 
 
 def _training_record(trainer: Trainer) -> dict[str, Any]:
@@ -184,7 +209,9 @@ def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
 
     prior = load_prior(args.init, root=args.data_root)
     try:
-        module.load_state_dict(prior.module.state_dict())
+        # A variance head is not part of what training starts from; it is fitted anew at the end.
+        weights = prior.module.state_dict()
+        module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
     except RuntimeError as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"

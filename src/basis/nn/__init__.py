@@ -1,6 +1,6 @@
 """Networks: the house U-Net and its preconditioning, and the published NCSN."""
 
 from basis.nn._ncsn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.nn._unet import Denoiser, UNet, UNetConfig
+from basis.nn._unet import Denoiser, UNet, UNetConfig, VarianceHead
 
-__all__ = ["NCSN", "Denoiser", "NCSNConfig", "NCSNDenoiser", "UNet", "UNetConfig"]
+__all__ = ["NCSN", "Denoiser", "NCSNConfig", "NCSNDenoiser", "UNet", "UNetConfig", "VarianceHead"]

@@ -127,6 +127,10 @@ class UNet(nn.Module):
         return self.config.fold * 2 ** (len(self.config.widths) - 1)
 
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
+        return self.read(self.features(x, label))
+
+    def features(self, x: Tensor, label: Tensor) -> Tensor:
+        """The last hidden state, (batch, widths[0], height / fold, width / fold)."""
         angle = label[:, None] * self.frequencies
         emb = self.embed(torch.cat([angle.sin(), angle.cos()], dim=1))
         h = F.pixel_unshuffle(x, self.config.fold)
@@ -145,7 +149,32 @@ class UNet(nn.Module):
             h = _dense(F.pixel_shuffle(self.grow[level](h), 2))
             for block in cast(nn.ModuleList, self.up[level]):
                 h = block(torch.cat([h, kept[level].pop()], dim=1), emb)
-        return F.pixel_shuffle(self.leave(F.silu(self.norm(h))), self.config.fold)
+        return h
+
+    def read(self, features: Tensor) -> Tensor:
+        """The image that a last hidden state stands for."""
+        return F.pixel_shuffle(self.leave(F.silu(self.norm(features))), self.config.fold)
+
+
+class VarianceHead(nn.Module):
+    """Reads from a U-Net's last hidden state how sure it is of each pixel.
+
+    Its answer is the logarithm of the variance of the clean image given the noisy one, in units of the denoiser's
+    output scale. It is a few convolutions on features that are computed anyway, so that asking for the variance
+    costs next to nothing.
+    """
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        width, self.fold = config.widths[0], config.fold
+        self.norm = _norm(width)
+        self.hidden = nn.Conv2d(width, width, 3, padding=1)
+        self.leave = _zeroed(nn.Conv2d(width, config.channels * config.fold**2, 3, padding=1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        h = F.silu(self.hidden(F.silu(self.norm(features))))
+        # Eleven orders of magnitude are enough, and a draw can never blow up.
+        return F.pixel_shuffle(self.leave(h), self.fold).clamp(-24.0, 2.0)
 
 
 class Denoiser(nn.Module):
@@ -154,21 +183,40 @@ class Denoiser(nn.Module):
     The preconditioning of EDM (Karras et al. 2022, arXiv:2206.00364, Table 1), on data shifted to zero mean.
 
     Args:
-        network: Maps (image, noise label) to an image.
+        network: Maps (image, noise label) to an image by way of features.
         mean, std: Mean and standard deviation of the data's pixels.
+        head: Says how sure the network is of each pixel, for `moments`.
     """
 
-    def __init__(self, network: nn.Module, mean: float, std: float) -> None:
+    def __init__(
+        self, network: UNet, mean: float, std: float, head: VarianceHead | None = None
+    ) -> None:
         super().__init__()
-        self.network, self.mean, self.std = network, mean, std
+        self.network, self.mean, self.std, self.head = network, mean, std, head
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
-        s = sigma.view(-1, 1, 1, 1)
-        total = (s.square() + self.std**2).sqrt()
-        centred = x - self.mean
-        out = self.network(centred / total, sigma.log() / 4)
-        return self.mean + (self.std / total).square() * centred + self.output_scale(s) * out
+        return self.read(x, sigma, self.features(x, sigma))
+
+    def moments(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each clean pixel given the noisy image; needs a head."""
+        assert self.head is not None
+        features = self.features(x, sigma)
+        unit = self.output_scale(sigma.view(-1, 1, 1, 1)).square()
+        return self.read(x, sigma, features), unit * self.head(features).exp()
+
+    def features(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """The network's last hidden state."""
+        return self.network.features((x - self.mean) / self._total(sigma), sigma.log() / 4)
+
+    def read(self, x: Tensor, sigma: Tensor, features: Tensor) -> Tensor:
+        """The denoised image that the network's last hidden state for (x, sigma) stands for."""
+        kept = (self.std / self._total(sigma)).square() * (x - self.mean)
+        scale = self.output_scale(sigma.view(-1, 1, 1, 1))
+        return self.mean + kept + scale * self.network.read(features)
+
+    def _total(self, sigma: Tensor) -> Tensor:
+        return (sigma.view(-1, 1, 1, 1).square() + self.std**2).sqrt()
 
     def output_scale(self, sigma: Tensor) -> Tensor:
         """How strongly the network's output counts at sigma: the natural unit of the denoising error."""

@@ -23,12 +23,14 @@ class Prior(ABC):
         shape: (channels, height, width) of one image.
         sigma_min, sigma_max: The range of noise levels that it can answer for.
         name: What records and panels call it.
+        spread: About the standard deviation of a pixel, for priors that cannot say how sure they are.
     """
 
     shape: tuple[int, int, int]
     sigma_min: float
     sigma_max: float
     name: str = "prior"
+    spread: float = 0.3
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -38,6 +40,16 @@ class Prior(ABC):
             x: (batch, channels, height, width), float32 or float64; the answer has its precision.
             sigma: A number, or (batch,).
         """
+
+    def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each clean pixel given the noisy image; shapes as in `denoise`.
+
+        Few-step samplers weigh sources against each other by this variance. A prior that knows no better answers
+        as a Gaussian of variance spread^2 would, alike at every pixel.
+        """
+        s2 = as_sigmas(sigma, x).view(-1, 1, 1, 1).square()
+        variance = s2 * self.spread**2 / (s2 + self.spread**2)
+        return self.denoise(x, sigma), variance.expand(x.shape)
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """grad log p_sigma(x); shapes as in `denoise`."""

@@ -65,11 +65,24 @@ class GaussianMixture(Prior):
         return self.means.device
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        share, means, _ = self._posterior(x, sigma)
+        return torch.einsum("bj,bjd->bd", share, means).view(x.shape).to(x)
+
+    def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
+        share, means, variance = self._posterior(x, sigma)
+        mean = torch.einsum("bj,bjd->bd", share, means)
+        within = as_sigmas(sigma, variance).square()[:, None, None] * self.spectrum / variance
+        within = torch.einsum("jde,bje->bjd", self.basis.square(), within)
+        spread = within + (means - mean[:, None]).square()
+        second = torch.einsum("bj,bjd->bd", share, spread)
+        return mean.view(x.shape).to(x), second.view(x.shape).to(x)
+
+    def _posterior(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+        """Per component: its share, its mean of the clean image, and the variances of p_sigma."""
         variance, whitened = self._whiten(x.to(self.means), sigma)
         share = self._component_log_prob(variance, whitened).softmax(dim=1)
         kept = whitened * (self.spectrum / variance)
-        means = self.means + torch.einsum("jde,bje->bjd", self.basis, kept)
-        return torch.einsum("bj,bjd->bd", share, means).view(x.shape).to(x)
+        return share, self.means + torch.einsum("jde,bje->bjd", self.basis, kept), variance
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         whitened = self._whiten(x.to(self.means), sigma)

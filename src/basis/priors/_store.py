@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
-from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
+from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig, VarianceHead
 from basis.priors._denoiser import DenoiserPrior
 
 CARD, WEIGHTS = "card.json", "weights.safetensors"
@@ -42,11 +42,11 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
         kind, sizes = architecture["kind"], dict(architecture["network"])
         if kind == "unet":
             sizes |= {key: tuple(sizes[key]) for key in ("widths", "blocks")}
-            network = UNet(UNetConfig(**sizes))
-            return Denoiser(network, architecture["mean"], architecture["std"])
+            config = UNetConfig(**sizes)
+            head = VarianceHead(config) if architecture.get("variance") else None
+            return Denoiser(UNet(config), architecture["mean"], architecture["std"], head)
         if kind == "ncsn":
-            config = NCSNConfig(**sizes)
-            return NCSNDenoiser(NCSN(config))
+            return NCSNDenoiser(NCSN(NCSNConfig(**sizes)))
     except (KeyError, TypeError, ValueError) as error:
         raise BasisError(f"a card's architecture cannot be built: {error}") from error
     raise BasisError(f"unknown architecture {kind!r} in a card; known are unet, ncsn")
@@ -56,7 +56,8 @@ def describe_module(module: nn.Module) -> dict[str, Any]:
     """The `architecture` entry of a card from which `build_module` builds this denoiser again."""
     if isinstance(module, Denoiser) and isinstance(module.network, UNet):
         sizes = asdict(module.network.config)
-        return {"kind": "unet", "network": sizes, "mean": module.mean, "std": module.std}
+        about = {"kind": "unet", "network": sizes, "mean": module.mean, "std": module.std}
+        return about | ({"variance": True} if module.head is not None else {})
     if isinstance(module, NCSNDenoiser):
         return {"kind": "ncsn", "network": asdict(module.network.config)}
     raise BasisError(f"a {type(module).__name__} cannot be described by a card")

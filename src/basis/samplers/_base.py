@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -43,7 +44,7 @@ class Noise:
         return out.to(like.device)
 
 
-def item_seeds(observation: Tensor, samples: int, seed: int) -> list[list[int]]:
+def item_seeds(observation: Tensor, samples: int, seed: int, label: str = "") -> list[list[int]]:
     """Seeds per item and sample that depend on what is observed and not on where it stands in a batch.
 
     Equal observations in one batch are told apart by counting them, so that repeating a mixture gives
@@ -55,7 +56,7 @@ def item_seeds(observation: Tensor, samples: int, seed: int) -> list[list[int]]:
         content = hashlib.sha256(item.contiguous().numpy().tobytes()).digest()
         row = []
         for sample in range(samples):
-            key = f"{seed}/{met[content]}/{sample}/".encode() + content
+            key = f"{seed}/{met[content]}/{sample}/{label}".encode() + content
             row.append(int.from_bytes(hashlib.sha256(key).digest()[:8], "little") >> 1)
         met[content] += 1
         seeds.append(row)
@@ -99,12 +100,12 @@ class Problem:
 
     def denoise(self, x: Tensor, sigma: float) -> Tensor:
         """Each source's E[clean | noisy], (batch, sources, ...); one network call per distinct prior."""
-        if len(self._groups) == 1:
-            return self._call(self.priors[0], x, sigma)
-        out = torch.empty_like(x)
-        for indices in self._groups.values():
-            out[:, indices] = self._call(self.priors[indices[0]], x[:, indices], sigma)
-        return out
+        return self._each(lambda prior, y: (prior.denoise(y, sigma),), x)[0]
+
+    def moments(self, x: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
+        """Each source's mean and variance per clean pixel given the noisy one, both (batch, sources, ...)."""
+        mean, variance = self._each(lambda prior, y: prior.moments(y, sigma), x)
+        return mean, variance
 
     def score(self, x: Tensor, sigma: float) -> Tensor:
         """Each source's grad log p_sigma, (batch, sources, ...)."""
@@ -123,10 +124,21 @@ class Problem:
                     f"sigma {sigma:g} is outside the prior's range: give one from {low:g} to {high:g}"
                 )
 
-    def _call(self, prior: Prior, x: Tensor, sigma: float) -> Tensor:
-        flat = x.flatten(0, 1)
+    def _each(
+        self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor
+    ) -> Sequence[Tensor]:
+        """Asks every distinct prior once, with all its sources folded into the batch."""
         self.evaluations += x.shape[1]
-        return prior.denoise(flat, sigma).view(x.shape)
+        if len(self._groups) == 1:
+            return [out.view(x.shape) for out in call(self.priors[0], x.flatten(0, 1))]
+        outs: list[Tensor] = []
+        for indices in self._groups.values():
+            part = x[:, indices]
+            answers = call(self.priors[indices[0]], part.flatten(0, 1))
+            outs = outs or [torch.empty_like(x) for _ in answers]
+            for out, answer in zip(outs, answers, strict=True):
+                out[:, indices] = answer.view(part.shape)
+        return outs
 
 
 @dataclass(frozen=True)
@@ -160,3 +172,29 @@ class Sampler(ABC):
     def settings(self) -> dict[str, Any]:
         """What a run's record says of its sampler."""
         return {"name": self.name, **asdict(self)}
+
+
+def check_numbers(sampler: Sampler, **least: float) -> None:
+    """Refuses settings that are not finite numbers above (or, for zero and integers, at least) these bounds."""
+    for name, bound in least.items():
+        value = getattr(sampler, name)
+        whole = isinstance(bound, int)
+        if not math.isfinite(value) or (value < bound if whole else value <= bound):
+            relation = "at least" if whole else "more than"
+            raise BasisError(f"{name} must be a number {relation} {bound:g}, not {value}")
+
+
+def geometric(first: float, last: float, count: int) -> list[float]:
+    """`count` numbers in geometric progression, both ends among them."""
+    if count == 1:
+        return [last]
+    return [first * (last / first) ** (i / (count - 1)) for i in range(count)]
+
+
+def two_paces(first: float, turn: float, last: float, steps: int, share: float) -> list[float]:
+    """`steps` + 1 noise levels: a share of the steps slowly from first to turn, the rest quickly to last."""
+    slow = min(steps - 1, max(1, round(share * steps))) if steps > 1 else 0
+    return [
+        *geometric(first, turn, slow + 1)[:slow],
+        *geometric(turn if slow else first, last, steps - slow + 1),
+    ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         read_log,
         read_state,
     )
+    from basis.training._variance import fit_variance
 
 # The command line asks for the settings alone, which must not cost an import of torch.
 _HOMES = {
@@ -23,6 +24,7 @@ _HOMES = {
     "TrainConfig": "_config",
     "Trainer": "_trainer",
     "discrete_sigmas": "_trainer",
+    "fit_variance": "_variance",
     "focused_sigmas": "_trainer",
     "plot_log": "_plot",
     "read_log": "_trainer",
@@ -34,6 +36,7 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "discrete_sigmas",
+    "fit_variance",
     "focused_sigmas",
     "plot_log",
     "read_log",

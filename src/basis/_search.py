@@ -1,0 +1,241 @@
+"""The search behind `effort`: several chains, a choice, second looks where it is needed, and a last average.
+
+Chains of the split-Gibbs sampler end in one of several explanations of a mixture, most often the right one. So: draw
+some, rank them, noise the best one a little and draw again around it (only for mixtures whose chains disagree), and
+end with the mean of a few short chains around the winner, which is some dB nearer to the truth than any one draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from basis import metrics
+from basis._choose import Choice, Ranking
+from basis._errors import BasisError
+from basis.mixings import Mixing
+from basis.priors import Prior
+from basis.samplers import Gibbs, Noise, Problem, finish, settle
+
+EFFORTS = {"fast": 100, "balanced": 300, "best": 1000}
+"""Named efforts, in network calls per source."""
+
+_STEPS = 48  # of one of several chains
+
+
+@dataclass(frozen=True)
+class Round:
+    """Chains per mixture, steps of each, and the noise level they start from (None: from nothing)."""
+
+    chains: int
+    steps: int
+    ceiling: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """Network calls per source: every step, and one to take off the last noise."""
+        return self.chains * (self.steps + 1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search does.
+
+    Attributes:
+        rounds: The first draws from nothing, the others around the best so far.
+        polish: A last round whose mean is the answer; None leaves the best sample as it is.
+        ranking: How the best is chosen.
+        certain: Mixtures whose chains all lie within this root-mean-square distance of the best take no further
+            rounds.
+    """
+
+    rounds: tuple[Round, ...]
+    polish: Round | None = None
+    ranking: Ranking = field(default_factory=Ranking)
+    certain: float = 0.05
+
+    def calls(self) -> int:
+        """Network calls per source when no mixture stops early: evaluations divided by the number of sources."""
+        total = 0
+        for number, r in enumerate(self.rounds):
+            total += r.calls + self.ranking.calls(r.chains + (number > 0))
+        return total + (self.polish.calls if self.polish else 0)
+
+    @property
+    def widest(self) -> int:
+        """The most chains that any round has."""
+        return max(r.chains for r in (*self.rounds, *([self.polish] if self.polish else [])))
+
+    def with_choice(self, samples: int | None, choose: Choice | None) -> Plan:
+        """The same plan with so many chains in its first round, or chosen in another way."""
+        first, *others = self.rounds
+        first = replace(first, chains=samples or first.chains)
+        ranking = replace(self.ranking, by=choose or self.ranking.by)
+        return replace(self, rounds=(first, *others), ranking=ranking)
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of its search."""
+        return {"name": "search", "sampler": Gibbs.name, **asdict(self)}
+
+
+def plan_for(effort: str | int, sources: int) -> Plan:
+    """The recommended plan for a named effort or for a number of evaluations per mixture.
+
+    Named efforts are so many network calls per source, that is twice as many evaluations for two sources.
+    """
+    if isinstance(effort, str):
+        if effort not in EFFORTS:
+            raise BasisError(
+                f"effort must be {', '.join(EFFORTS)} or a number of evaluations, not {effort!r}"
+            )
+        calls = EFFORTS[effort]
+    else:
+        calls = int(effort) // sources
+    if calls < 4:
+        raise BasisError(
+            f"an effort of {effort} evaluations is too small: give at least {4 * sources} "
+            f"for {sources} sources"
+        )
+    if calls < 150:
+        return Plan((Round(1, calls - 1),))
+    polish = Round(8, 5, 0.3)
+    left = calls - polish.calls
+    ranking = Ranking()
+    chain = _STEPS + 1 + ranking.calls(2) // 2
+    look = Round(8, 12, 0.6)
+    looks = max(0, min(3, (left - 8 * chain) // (look.calls + ranking.calls(look.chains + 1))))
+    left -= looks * (look.calls + ranking.calls(look.chains + 1))
+    chains = max(2, left // chain)
+    steps = left // chains - 1 - ranking.calls(2) // 2
+    ceilings = (0.6, 0.45, 0.35)[:looks]
+    again = tuple(Round(look.chains, look.steps, c) for c in ceilings)
+    return Plan((Round(chains, steps), *again), polish, ranking)
+
+
+Seeds = Callable[[str, int], list[list[int]]]
+"""Given a label and a number of chains, the seeds of every item and chain."""
+
+Report = Callable[[int, int, float], None]
+"""Told how many of how many steps are done, and the noise level."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found for a chunk of mixtures.
+
+    Attributes:
+        best: (batch, k, channels, height, width).
+        samples: The first round's, (batch, chains, k, channels, height, width).
+        energies: Theirs, (batch, chains).
+        spent: Evaluations, (batch,).
+        kept: States on the way by noise level, (batch, chains, k, ...).
+    """
+
+    best: Tensor
+    samples: Tensor
+    energies: Tensor
+    spent: Tensor
+    kept: dict[float, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A plan at work on one chunk of mixtures.
+
+    Attributes:
+        seeds: Where random numbers come from.
+        report: Told after every step.
+    """
+
+    plan: Plan
+    priors: Sequence[Prior]
+    mixing: Mixing
+    observation: Tensor
+    seeds: Seeds
+    report: Report
+
+    def run(self) -> Found:
+        """All rounds, then the polish."""
+        plan = self.plan
+        count = len(self.observation)
+        judge = self.seeds("rank", 1)
+        spent = torch.zeros(count, dtype=torch.long)
+        active = torch.arange(count)
+        best, samples, energies = self._round(plan.rounds[0], "round 0", active, judge, spent)
+        doubt = self._distance(samples, best) > plan.certain
+        for number, r in enumerate(plan.rounds[1:], start=1):
+            active = active[doubt]
+            if not len(active):
+                break
+            winner, drawn, _ = self._round(r, f"round {number}", active, judge, spent, best)
+            best[active] = winner
+            doubt = self._distance(drawn, winner) > plan.certain
+        if plan.polish:
+            every = torch.arange(count)
+            problem, drawn = self._draw(plan.polish, "polish", every, best)
+            spent += problem.evaluations * plan.polish.chains
+            aligned = [self._align(x, best) for x in drawn.unbind(1)]
+            best = settle(self.mixing, torch.stack(aligned).mean(dim=0), self.observation)
+        return Found(best, samples, energies, spent)
+
+    def _round(
+        self,
+        r: Round,
+        label: str,
+        active: Tensor,
+        judge: list[list[int]],
+        spent: Tensor,
+        best: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The winners, all candidates and their energies for the active items; adds to what they have spent."""
+        problem, drawn = self._draw(r, label, active, best)
+        spent[active] += problem.evaluations * r.chains
+        if best is not None:
+            drawn = torch.cat([best[active][:, None], drawn], dim=1)
+        problem.evaluations = 0
+        energy = self.plan.ranking(problem, drawn, [judge[i][0] for i in active.tolist()])
+        # All candidates are folded into the batch, so that one count stands for each of them.
+        spent[active] += problem.evaluations * drawn.shape[1]
+        return drawn[torch.arange(len(drawn)), energy.argmin(dim=1).cpu()], drawn, energy
+
+    def _draw(
+        self, r: Round, label: str, active: Tensor, best: Tensor | None
+    ) -> tuple[Problem, Tensor]:
+        """Finished samples of one round for the active items, (active, chains, k, ...)."""
+        every = self.seeds(label, r.chains)
+        seeds = [s for i in active.tolist() for s in every[i]]
+        m = self.observation[active].repeat_interleave(r.chains, dim=0)
+        problem = Problem(self.priors, self.mixing, m, Noise(seeds))
+        sampler = Gibbs(steps=r.steps)
+        if best is None:
+            states = sampler.run(problem)
+        else:
+            around = best[active].repeat_interleave(r.chains, dim=0)
+            states = sampler.walk(problem, around, r.ceiling)
+        before, total = self._steps(label)
+        for state in states:
+            self.report(before + state.step, total, state.sigma)
+        x = finish(problem, state.x, state.sigma)
+        return problem, x.unflatten(0, (len(active), r.chains))
+
+    def _steps(self, label: str) -> tuple[int, int]:
+        """Steps planned before the round of this label, and in all."""
+        rounds = [(f"round {i}", r.steps) for i, r in enumerate(self.plan.rounds)]
+        rounds += [("polish", self.plan.polish.steps)] if self.plan.polish else []
+        names = [name for name, _ in rounds]
+        before = sum(steps for _, steps in rounds[: names.index(label)])
+        return before, sum(steps for _, steps in rounds)
+
+    def _distance(self, drawn: Tensor, best: Tensor) -> Tensor:
+        """The largest root-mean-square distance of any candidate from the best: (batch,)."""
+        far = [metrics.rms(self._align(x, best) - best) for x in drawn.unbind(1)]
+        return torch.stack(far).amax(dim=0).cpu()
+
+    def _align(self, x: Tensor, reference: Tensor) -> Tensor:
+        """Puts sources that one prior made in the reference's order; sources of several priors have their own."""
+        alike = all(prior is self.priors[0] for prior in self.priors)
+        return metrics.reorder(x, reference) if alike else x

@@ -1,0 +1,74 @@
+"""Annealed Langevin dynamics with a budget that is not uniform and steps that fit the mixture.
+
+BASIS takes the same small step along every direction, as small as the mixture's own direction allows, and as
+many at every noise level. Here the step is preconditioned by the covariance of a Gaussian given the mixture,
+
+    x + P (score + A^T (m - A x) / gamma^2) + sqrt(2 P) noise,   P = (1 / eta + A^T A / gamma^2)^-1,
+
+which the mixing applies in closed form, so that steps can be many times larger and gamma smaller than sigma; and
+most steps go to the noise levels where the modes are decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from basis._errors import BasisError
+from basis.samplers._base import Problem, Sampler, State, check_numbers, two_paces
+from basis.samplers._gibbs import first_guess
+
+
+@dataclass(frozen=True)
+class Langevin(Sampler):
+    """Preconditioned annealed Langevin dynamics: one network call a step, one step a noise level.
+
+    It samples the posterior up to the discretisation of its steps: at the end x follows
+    p_sigma_min(x) N(m; A x, gamma^2) when the schedule is slow enough.
+    """
+
+    name: ClassVar[str] = "langevin"
+
+    steps: int = 98
+    """steps in all"""
+    sigma_max: float = 1.0
+    """first noise level"""
+    sigma_turn: float = 0.3
+    """where the slow part of the schedule ends"""
+    sigma_min: float = 0.03
+    """last noise level"""
+    share: float = 0.8
+    """share of the steps spent above sigma_turn"""
+    rate: float = 0.5
+    """step size eta in units of sigma^2"""
+    weight: float = 8.0
+    """likelihood weight: gamma^2 = sigma^2 / weight (plus the observation noise)"""
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            self, steps=1, sigma_max=0.0, sigma_turn=0.0, sigma_min=0.0, rate=0.0, weight=0.0
+        )
+        if not 0 <= self.share <= 1:
+            raise BasisError(f"share must be from 0 to 1, not {self.share}")
+
+    def run(self, problem: Problem) -> Iterator[State]:
+        sigmas = two_paces(
+            self.sigma_max, self.sigma_turn, self.sigma_min, self.steps - 1, self.share
+        )
+        problem.check_sigma(*sigmas)
+        clean, m = first_guess(problem), problem.observation
+        x = clean + self.sigma_max * problem.noise.normal(clean)
+        for step, sigma in enumerate(sigmas, start=1):
+            eta = self.rate * sigma**2
+            gamma = math.sqrt(sigma**2 / self.weight + problem.mixing.noise**2)
+            moved = x + eta * problem.score(x, sigma)
+            moved.add_(problem.noise.normal(x), alpha=math.sqrt(2 * eta))
+            jittered = m + math.sqrt(2) * gamma * problem.noise.normal(m)
+            x = problem.mixing.posterior_mean(moved, jittered, eta, noise=gamma)
+            yield State(x, sigma, step, self.steps, level_done=True)
+        if not torch.isfinite(x).all():
+            raise BasisError(f"the dynamics diverged: lower rate ({self.rate:g})")

@@ -1,0 +1,77 @@
+"""Teaching a trained denoiser how sure it is.
+
+The denoiser stays as it is; a small head on its last hidden state learns the variance of each clean pixel given
+the noisy image, by the likelihood of the errors that the denoiser makes: the analytic covariance of
+denoising, estimated as in Nichol & Dhariwal 2021 and Bao et al. 2022 (arXiv:2206.07309), but per pixel and by a
+Gaussian likelihood, whose optimum is the mean squared error.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from basis.nn import Denoiser, VarianceHead
+
+
+def fit_variance(
+    denoiser: Denoiser,
+    images: Tensor,
+    *,
+    count: int = 100_000,
+    sigma_min: float = 0.01,
+    sigma_max: float = 10.0,
+    batch: int = 128,
+    lr: float = 3e-3,
+    seed: int = 0,
+    progress: bool = True,
+) -> list[float]:
+    """Gives the denoiser a `VarianceHead` (or goes on with the one it has) and returns the losses per step.
+
+    Args:
+        denoiser: Trained; its own weights are not changed.
+        images: Training images, uint8, (n, channels, height, width).
+        count: Images to see; minutes on a CPU are enough.
+        sigma_min, sigma_max: Noise levels are drawn log-uniformly between these.
+        batch, lr, seed: Images per step, the first step size (it falls to zero), what everything is drawn from.
+    """
+    device = next(denoiser.parameters()).device
+    if denoiser.head is None:
+        denoiser.head = VarianceHead(denoiser.network.config).to(device)
+    head = denoiser.head
+    head.requires_grad_(True)
+    optimizer = torch.optim.Adam(head.parameters(), lr)
+    generator = torch.Generator().manual_seed(seed)
+    low, high = math.log(sigma_min), math.log(sigma_max)
+    steps = max(1, count // batch)
+    losses = []
+    bar = tqdm(
+        range(steps), desc="variance", dynamic_ncols=True, disable=None if progress else True
+    )
+    for step in bar:
+        for group in optimizer.param_groups:
+            group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
+        pick = torch.randint(len(images), (batch,), generator=generator)
+        clean = images[pick].float().div_(255)
+        sigma = (torch.rand(batch, generator=generator) * (high - low) + low).exp()
+        s = sigma.view(-1, 1, 1, 1)
+        noisy = clean + s * torch.randn(clean.shape, generator=generator)
+        clean, noisy, sigma = (t.to(device) for t in (clean, noisy, sigma))
+        with torch.no_grad():
+            features = denoiser.features(noisy, sigma)
+            unit = denoiser.output_scale(sigma.view(-1, 1, 1, 1))
+            error = ((denoiser.read(noisy, sigma, features) - clean) / unit).square()
+        # torch's channels-last group normalisation cannot go backward to parameters alone.
+        log_variance = head(features.requires_grad_())
+        loss = (log_variance + error * (-log_variance).exp()).mean() / 2
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 20 == 0:
+            bar.set_postfix(loss=f"{sum(losses[-50:]) / len(losses[-50:]):.4f}")
+    head.requires_grad_(False)
+    return losses

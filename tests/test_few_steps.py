@@ -1,0 +1,224 @@
+"""Few-step samplers against posteriors that are known exactly."""
+
+import math
+
+import pytest
+import torch
+from test_samplers import OneStream, bimodal, exact_posterior, gaussian_case, run
+
+from basis import BasisError, mixture
+from basis.mixings import grey, mixtures
+from basis.priors import GaussianMixture
+from basis.samplers import (
+    Dirac,
+    Gibbs,
+    Langevin,
+    PosteriorOde,
+    PosteriorSde,
+    Problem,
+    posterior_denoise,
+)
+from basis.samplers._base import geometric, two_paces
+
+
+def independent_case():
+    """Two Gaussian sources with independent pixels, where the closed form is exact."""
+    g = torch.Generator().manual_seed(5)
+    priors = []
+    for _ in range(2):
+        variances = torch.rand(4, generator=g, dtype=torch.float64) * 0.05 + 0.005
+        mean = torch.rand(1, 1, 2, 2, generator=g, dtype=torch.float64)
+        priors.append(GaussianMixture(mean, variances.diag()[None]))
+    return priors, torch.rand(1, 1, 2, 2, generator=g, dtype=torch.float64) * 1.5
+
+
+def clean_posterior(priors, alphas, m, tau):
+    """Mean and covariance of the clean sources given m."""
+    eye = torch.eye(4, dtype=torch.float64)
+    prior = torch.block_diag(*(p.covariances[0] for p in priors))
+    a = torch.cat([alpha * eye for alpha in alphas], dim=1)
+    gain = prior @ a.T @ torch.linalg.inv(a @ prior @ a.T + tau**2 * eye)
+    means = torch.cat([p.means[0] for p in priors])
+    return means + gain @ (m.flatten() - a @ means), prior - gain @ a @ prior
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.1])
+def test_gibbs_is_exact_for_independent_gaussians(tau):
+    priors, m = independent_case()
+    alphas, sigma, chains = (1.0, 0.5), 0.1, 20_000
+    sampler = Gibbs(steps=60, sigma_max=1.0, sigma_turn=0.3, sigma_min=sigma)
+    x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
+    mean, covariance = clean_posterior(priors, alphas, m, tau)
+    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
+    deviation = covariance.diagonal().sqrt()
+    flat = x.flatten(1)
+    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(chains)).all()
+    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
+    assert error.abs().max() < 5 * math.sqrt(2 / chains)
+
+
+def test_gibbs_is_nearly_exact_for_correlated_gaussians():
+    """Pixels that hang together: what the diagonal variance leaves out shrinks with sigma."""
+    priors, m = gaussian_case()
+    alphas, chains = (1.0, 0.5), 5_000
+    mean, covariance = clean_posterior(priors, alphas, m, 0.0)
+    deviation = covariance.diagonal().sqrt()
+    sampler = Gibbs(steps=600, sigma_max=0.5, sigma_turn=0.03, sigma_min=0.01, share=0.6)
+    x, _ = run(sampler, priors, mixture(alphas), m, chains)
+    flat = x.flatten(1)
+    assert ((flat.mean(dim=0) - mean).abs() < 0.15 * deviation).all()
+    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
+    assert error.abs().max() < 0.2
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Gibbs(steps=200, sigma_max=2.0, sigma_turn=0.1, sigma_min=0.02),
+        Langevin(steps=1200, sigma_turn=0.1, sigma_min=0.02, rate=0.1, weight=1.0),
+    ],
+    ids=["gibbs", "langevin"],
+)
+def test_mode_weights(sampler):
+    """Two ways to explain m = 1: their shares follow the priors' weights, 0.12 to 0.42."""
+    priors = [bimodal([0.3, 0.7]), bimodal([0.6, 0.4])]
+    m = torch.ones(1, 1, 1, 2, dtype=torch.float64)
+    chains = 4000
+    x, _ = run(sampler, priors, mixture((1.0, 1.0)), m, chains)
+    first_low = (x[:, 0].mean(dim=(1, 2, 3)) < 0.5).double().mean().item()
+    exact = 0.12 / 0.54
+    # Annealing in finitely many steps freezes the modes a little early; that bias is stated as 0.03.
+    assert abs(first_low - exact) < 4 * math.sqrt(exact * (1 - exact) / chains) + 0.03
+
+
+def test_langevin_has_the_gaussian_posterior():
+    priors, m = gaussian_case()
+    alphas, sigma, chains, tau = (1.0, 0.5), 0.1, 5_000, 0.1
+    sampler = Langevin(
+        steps=500, sigma_max=0.5, sigma_turn=0.12, sigma_min=sigma, share=0.5, rate=0.05, weight=2.0
+    )
+    x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
+    mean, precision = exact_posterior(priors, alphas, m, sigma, sigma**2 / 2 + tau**2)
+    covariance = torch.linalg.inv(precision)
+    deviation = covariance.diagonal().sqrt()
+    flat = x.flatten(1)
+    # The last steps still fall a little, and steps of 0.05 sigma^2 widen the spread by a few per cent.
+    assert ((flat.mean(dim=0) - mean).abs() < (5 / math.sqrt(chains) + 0.03) * deviation).all()
+    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
+    assert error.abs().max() < 5 * math.sqrt(2 / chains) + 0.08
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.2])
+def test_posterior_denoiser_is_the_conditional_mean(tau):
+    """For independent Gaussians the closed form is exact: noisy image and mixture together."""
+    priors, m = independent_case()
+    alphas, sigma = (1.0, -0.5), 0.3
+    noisy = torch.rand(1, 2, 1, 2, 2, dtype=torch.float64)
+    problem = Problem(priors, mixture(alphas).noisy(tau), m, OneStream(0))
+    found = posterior_denoise(problem, noisy, sigma).flatten()
+    eye = torch.eye(4, dtype=torch.float64)
+    a = torch.cat([alpha * eye for alpha in alphas], dim=1)
+    prior = torch.block_diag(*(p.covariances[0] for p in priors))
+    both = torch.cat([torch.eye(8, dtype=torch.float64), a])
+    spread = torch.block_diag(sigma**2 * torch.eye(8, dtype=torch.float64), tau**2 * eye)
+    gain = prior @ both.T @ torch.linalg.inv(both @ prior @ both.T + spread)
+    means = torch.cat([p.means[0] for p in priors])
+    seen = torch.cat([noisy.flatten(), m.flatten()])
+    assert torch.allclose(found, means + gain @ (seen - both @ means), atol=1e-8)
+
+
+def test_ode_of_a_gaussian_is_the_exact_map():
+    """One Gaussian, nothing observed but a masked mixture: the flow scales deviations by a known factor."""
+    prior = GaussianMixture(
+        torch.full((1, 1, 1, 2), 0.4, dtype=torch.float64), torch.tensor([0.04])
+    )
+    mixing = mixture((1.0,)).masked(torch.zeros(1, 1, 2))
+    m = torch.zeros(1, 1, 1, 2, dtype=torch.float64)
+    sampler = PosteriorOde(steps=200, sigma_max=1.0, sigma_min=0.05)
+    problem = Problem([prior], mixing, m.expand(3, -1, -1, -1), OneStream(4))
+    start = 0.5 + OneStream(4).normal(problem.empty())
+    x = [state.x for state in sampler.run(problem)][-1]
+    factor = math.sqrt((0.04 + 0.05**2) / (0.04 + 1.0))
+    assert torch.allclose(x - 0.4, factor * (start - 0.4), atol=1e-3)
+    assert problem.evaluations == 2 * 200 - 1
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [PosteriorOde(), PosteriorSde(), PosteriorSde(memory=0.5), Dirac(), Gibbs(), Langevin()],
+    ids=lambda s: s.name,
+)
+def test_every_sampler_explains_a_toy_mixture(toy_prior, sampler):
+    truth = toy_prior.means.view(4, 1, 4, 4)[[1, 2]][None]
+    x, _ = run(sampler, [toy_prior] * 2, mixture(), truth.sum(dim=1), 64)
+    meets = (x.sum(dim=1) - truth.sum(dim=1)).square().mean(dim=(1, 2, 3)).sqrt()
+    assert meets.median() < 0.2
+    off = [(x - truth[:, order]).square().mean(dim=(1, 2, 3, 4)) for order in ([0, 1], [1, 0])]
+    assert (torch.minimum(*off).sqrt() < 0.15).double().mean() > 0.5
+
+
+def test_dirac_keeps_the_mixture_exactly(toy_prior):
+    m = torch.rand(3, 1, 4, 4, dtype=torch.float64)
+    x, problem = run(Dirac(steps=5, restarts=2), [toy_prior] * 3, mixture((1, 0.5, 2)), m[:1], 4)
+    back = x[:, 0] + 0.5 * x[:, 1] + 2 * x[:, 2]
+    assert torch.allclose(back, m[:1].expand(4, -1, -1, -1))
+    assert problem.evaluations == 3 * 5 * 3
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [grey(1), mixture().noisy(0.1), mixtures([[1, 1], [1, 2]]), mixture((1.0, 0.0)),
+     mixture().masked(torch.ones(1, 4, 4))],
+)  # fmt: skip
+def test_dirac_refuses_what_it_cannot_substitute(toy_prior, mixing):
+    priors = [toy_prior] * mixing.sources
+    m = torch.zeros(1, mixing.observed, 4, 4, dtype=torch.float64)
+    with pytest.raises(BasisError, match="plain mixtures"):
+        run(Dirac(), priors, mixing, m, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Gibbs(steps=0), "steps must be a number at least 1"),
+        (lambda: Gibbs(sigma_turn=2.0), "must fall"),
+        (lambda: Gibbs(share=1.5), "share"),
+        (lambda: Langevin(rate=0.0), "rate must be a number more than 0"),
+        (lambda: Langevin(weight=math.inf), "weight"),
+        (lambda: PosteriorSde(memory=1.0), "memory"),
+        (lambda: PosteriorOde(sigma_max=-1.0), "sigma_max"),
+        (lambda: Dirac(sigma_restart=5.0), "between"),
+        (lambda: Dirac(restarts=-1), "restarts must be a number at least 0"),
+    ],
+)
+def test_settings_are_checked(make, says):
+    with pytest.raises(BasisError, match=says):
+        make()
+
+
+def test_schedules():
+    assert geometric(8.0, 1.0, 4) == pytest.approx([8, 4, 2, 1])
+    assert geometric(8.0, 1.0, 1) == [1.0]
+    sigmas = two_paces(1.0, 0.5, 0.05, 10, 0.8)
+    assert len(sigmas) == 11 and sigmas[8] == pytest.approx(0.5)
+    assert sigmas[0] == 1.0 and sigmas[-1] == pytest.approx(0.05)
+    assert sigmas == sorted(sigmas, reverse=True)
+    for steps in range(1, 6):
+        assert len(two_paces(1.0, 0.5, 0.05, steps, 0.8)) == steps + 1
+
+
+def test_moments_of_a_gaussian_mixture():
+    """The posterior covariance is sigma^2 times the denoiser's Jacobian."""
+    g = torch.Generator().manual_seed(0)
+    roots = torch.randn(3, 4, 4, generator=g, dtype=torch.float64) * 0.2
+    means = torch.rand(3, 1, 2, 2, generator=g, dtype=torch.float64)
+    prior = GaussianMixture(means, roots @ roots.mT, torch.tensor([0.5, 0.2, 0.3]))
+    x = torch.rand(2, 1, 2, 2, generator=g, dtype=torch.float64)
+    sigma = torch.tensor([0.2, 0.5], dtype=torch.float64)
+    mean, variance = prior.moments(x, sigma)
+    assert torch.allclose(mean, prior.denoise(x, sigma))
+    for i in range(2):
+        one = x[i : i + 1]
+        jacobian = torch.autograd.functional.jacobian(lambda y: prior.denoise(y, sigma[i]), one)  # noqa: B023
+        diagonal = jacobian.reshape(4, 4).diagonal() * sigma[i] ** 2
+        assert torch.allclose(variance[i].flatten(), diagonal, atol=1e-10)
