@@ -18,7 +18,7 @@ from basis._version import __version__
 
 if TYPE_CHECKING:
     from basis import data, metrics, mixings, nn, priors, samplers, training
-    from basis._separate import Progress, Result, separate
+    from basis._separate import Progress, Result, separate, separate_each
     from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
     from basis.priors import DenoiserPrior, GaussianMixture, Prior, list_priors, load_prior
     from basis.samplers import Sampler
@@ -39,6 +39,7 @@ _HOMES = {
     "mixture": "basis.mixings",
     "mixtures": "basis.mixings",
     "separate": "basis._separate",
+    "separate_each": "basis._separate",
 }
 _ROOMS = ("data", "metrics", "mixings", "nn", "priors", "samplers", "training")
 
@@ -65,6 +66,7 @@ __all__ = [
     "priors",
     "samplers",
     "separate",
+    "separate_each",
     "training",
 ]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,12 +18,13 @@ from basis._choose import Choice, Ranking
 from basis._errors import BasisError
 from basis._search import Found, Plan, Report, Search, Seeds, plan_for
 from basis._version import __version__
+from basis._workers import default_workers, run_all
 from basis.mixings import Mixing, mixtures
 from basis.priors import Prior
 from basis.samplers import SAMPLERS, Noise, Problem, Sampler, item_seeds
 from basis.samplers import finish as finish_sample
 
-__all__ = ["Progress", "Result", "separate"]
+__all__ = ["Progress", "Result", "separate", "separate_each"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def separate(
     finish: bool = True,
     keep: Sequence[float] | Literal["all"] = (),
     chunk: int = 128,
+    workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Result:
@@ -111,13 +114,15 @@ def separate(
         finish: Whether a sampler ends with one denoising and a projection onto what was observed.
         keep: Noise levels whose last state to keep (the nearest level is taken), or "all"; with a sampler.
         chunk: Chains advanced together; memory grows with this and not with the batch.
+        workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has threads.
         progress: Called after every step.
         options: Settings of a sampler given by name, for example `steps=50`.
     """
     priors, mixing = check_nouns(prior, alphas, mixing)
     m = check_observation(mixture, priors, mixing)
-    if (samples is not None and samples < 1) or chunk < 1:
-        raise BasisError(f"samples and chunk must be at least 1, not {samples} and {chunk}")
+    for name, value in (("samples", samples), ("chunk", chunk), ("workers", workers)):
+        if value is not None and value < 1:
+            raise BasisError(f"{name} must be at least 1, not {value}")
     if isinstance(keep, str) and keep != "all":
         raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
     if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
@@ -137,19 +142,20 @@ def separate(
         work = _Draws(engine, samples or 1, ranking, finish, keep, priors, mixing)
 
     started = time.perf_counter()
-    each = max(1, chunk // work.chains)
-    pieces = range(0, len(m), each)
+    workers = default_workers(m.device) if workers is None else workers
+    each = max(1, min(chunk // work.chains, math.ceil(len(m) / workers)))
+    pieces = [slice(first, first + each) for first in range(0, len(m), each)]
     all_seeds = _Seeds(m, seed)
-    found: list[Found] = []
-    with torch.inference_mode():
-        for number, first in enumerate(pieces):
-            part = slice(first, first + each)
+    count = _Count(len(pieces), progress)
 
-            def report(done: int, total: int, sigma: float, number: int = number) -> None:
-                if progress is not None:
-                    progress(Progress(number * total + done, len(pieces) * total, sigma))
+    def one(number: int, part: slice, check: Callable[[], None]) -> Found:
+        def report(done: int, total: int, sigma: float) -> None:
+            check()
+            count(number, done, total, sigma)
 
-            found.append(work.run(m[part], all_seeds.cut(part), report))
+        return work.run(m[part], all_seeds.cut(part), report)
+
+    found = run_all(one, pieces, workers)
 
     # Cloned out of inference mode, so that results can be used like any other tensor.
     def gather(name: str) -> Tensor:
@@ -178,20 +184,51 @@ def separate(
     )
 
 
+def separate_each(
+    mixtures: Iterable[Tensor], prior: Prior | Sequence[Prior], **settings: Any
+) -> Iterator[Result]:
+    """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
+
+    Args:
+        mixtures: Batches, each as `separate` takes it.
+        prior: One prior for all sources, or one per source.
+        settings: Everything else that `separate` takes.
+    """
+    for batch in mixtures:
+        yield separate(batch, prior, **settings)
+
+
+class _Count:
+    """Adds up the steps of chunks that run side by side."""
+
+    def __init__(self, chunks: int, tell: Callable[[Progress], None] | None) -> None:
+        self.chunks, self.tell = chunks, tell
+        self.done: dict[int, int] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, chunk: int, done: int, total: int, sigma: float) -> None:
+        if self.tell is not None:
+            with self.lock:
+                self.done[chunk] = done
+                self.tell(Progress(sum(self.done.values()), self.chunks * total, sigma))
+
+
 class _Seeds:
     """Seeds of the items of a batch, by label: what `Search` and plain draws take their random numbers from."""
 
     def __init__(self, observation: Tensor, seed: int) -> None:
         self.observation, self.seed = observation, seed
         self.known: dict[tuple[str, int], list[list[int]]] = {}
+        self.lock = threading.Lock()
 
     def cut(self, part: slice) -> Callable[[str, int], list[list[int]]]:
         """The same for a part of the batch."""
 
         def ask(label: str, chains: int) -> list[list[int]]:
             key = (label, chains)
-            if key not in self.known:
-                self.known[key] = item_seeds(self.observation, chains, self.seed, label)
+            with self.lock:
+                if key not in self.known:
+                    self.known[key] = item_seeds(self.observation, chains, self.seed, label)
             return self.known[key][part]
 
         return ask

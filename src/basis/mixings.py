@@ -131,10 +131,11 @@ class Mixing:
         """
         x = x.clamp(0, 1)
         for _ in range(most):
-            r = self.residual(x, m)
-            if r.square().mean(dim=(-3, -2, -1)).max().sqrt() < tolerance:
+            off = self.residual(x, m).square().mean(dim=(-3, -2, -1)).sqrt() >= tolerance
+            if not off.any():
                 break
-            x = self.project(x, m).clamp_(0, 1)
+            # Items that are done stay as they are, so that no item depends on its batch.
+            x = torch.where(off[..., None, None, None, None], self.project(x, m).clamp_(0, 1), x)
         return x
 
     def describe(self) -> dict[str, object]:

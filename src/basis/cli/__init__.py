@@ -16,6 +16,7 @@ _COMMANDS = {
     "separate": "pull mixtures apart: sources, a panel picture and a record",
     "mix": "make a mixture file from images",
     "evaluate": "measure PSNR on test mixtures",
+    "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
     "train": "train a score prior on images",
     "priors": "list priors, or show a prior's card",
     "data": "list data sets, or download one",

@@ -1,0 +1,355 @@
+"""What separations cost and what they are worth, measured in one run on the same mixtures and the same prior."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from basis import metrics
+from basis._files import whole_file
+from basis._search import EFFORTS
+from basis._separate import Progress, separate, separate_each
+from basis.pairs import Pairs
+from basis.priors import Prior
+from basis.samplers import SAMPLERS
+
+__all__ = [
+    "WAYS",
+    "Growth",
+    "Quality",
+    "Speed",
+    "Way",
+    "average_quality",
+    "markdown",
+    "measure_growth",
+    "measure_quality",
+    "measure_speed",
+    "plot_quality",
+    "record",
+]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of separating: its name in the table, and what `separate` is told."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+WAYS: dict[str, Way] = {
+    **{name: Way(f"effort {name}", {"effort": name}) for name in EFFORTS},
+    **{name: Way(name, {"sampler": name}) for name in SAMPLERS},
+}
+"""Every named effort and every sampler with its default settings; `basis` is the paper's."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One row of the table: PSNR in dB over the mixtures, and what a mixture cost."""
+
+    way: str
+    mean: float
+    stderr: float
+    median: float
+    count: int
+    evaluations: float
+    most: int
+    seconds: float
+    residual: float
+    each: list[float]
+
+
+def measure_quality(
+    way: Way,
+    prior: Prior,
+    pairs: Pairs,
+    *,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Quality:
+    """Separates all pairs (equal weights) in one way."""
+    alphas = (1.0,) * pairs.sources.shape[1]
+    result = separate(
+        pairs.mix(alphas), prior, alphas=alphas, seed=seed, progress=progress, **way.settings
+    )
+    scores = metrics.psnr(result.sources, pairs.sources)
+    summary = metrics.summarise(scores)
+    return Quality(
+        way.name,
+        summary.mean,
+        summary.stderr,
+        summary.median,
+        summary.count,
+        result.spent.double().mean().item(),
+        int(result.spent.max()),
+        result.seconds / summary.count,
+        result.residual.max().item(),
+        scores.tolist(),
+    )
+
+
+def average_quality(pairs: Pairs) -> Quality:
+    """The row to beat: every source is the mixture divided by their number."""
+    k = pairs.sources.shape[1]
+    average = (pairs.mix((1.0,) * k) / k)[:, None].expand(pairs.sources.shape)
+    scores = metrics.psnr(average, pairs.sources)
+    s = metrics.summarise(scores)
+    return Quality(
+        "average", s.mean, s.stderr, s.median, s.count, 0.0, 0, 0.0, 0.0, scores.tolist()
+    )
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast the network runs, beside what the machine can do."""
+
+    images_per_second: float
+    gflop_per_image: float
+    network_gflops: float
+    matmul_gflops: float
+    threads: int
+
+    @property
+    def share(self) -> float:
+        """The network's arithmetic as a share of the machine's measured matrix-multiply speed."""
+        return self.network_gflops / self.matmul_gflops
+
+
+def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Speed:
+    """Times the prior's denoiser as separations run it (a worker per core), and a matrix product."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from basis._workers import default_workers
+
+    device = prior.device or torch.device("cpu")
+    x = torch.rand(batch, *prior.shape, device=device)
+    sigma = (prior.sigma_min * prior.sigma_max) ** 0.5
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        prior.denoise(x[:1], sigma)
+    flop = counter.get_total_flops() / 1e9
+
+    threads = torch.get_num_threads()
+    workers = default_workers(device)
+
+    def denoise() -> None:
+        with torch.inference_mode():
+            prior.moments(x, sigma)
+        _wait(device)
+
+    torch.set_num_threads(1 if workers > 1 else threads)
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            counts = pool.map(lambda _: _repeat(denoise, seconds), range(workers))
+            rate = sum(batch * n / took for n, took in counts)
+    finally:
+        torch.set_num_threads(threads)
+
+    side = 2048
+    a, b = (torch.rand(side, side, device=device) for _ in range(2))
+
+    def multiply() -> None:
+        torch.mm(a, b)
+        _wait(device)
+
+    n, took = _repeat(multiply, seconds)
+    return Speed(rate, flop, rate * flop, n * 2 * side**3 / took / 1e9, threads)
+
+
+def _repeat(call: Callable[[], object], seconds: float) -> tuple[int, float]:
+    """How often call ran, and how long that took, after one run to warm up."""
+    call()
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        call()
+        count += 1
+    return count, time.perf_counter() - started
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Time and memory for so many mixtures of k sources, under a short schedule.
+
+    `memory` is the most that the process held above what it held before, in MiB; None where it cannot be told.
+    """
+
+    mixtures: int
+    k: int
+    evaluations: int
+    seconds: float
+    memory: float | None
+
+
+def measure_growth(
+    prior: Prior,
+    images: Tensor,
+    *,
+    mixtures: int,
+    k: int = 2,
+    effort: int | None = None,
+    batch: int = 500,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Growth:
+    """Separates mixtures of random images as a stream of batches.
+
+    Args:
+        prior: The prior.
+        images: Float images to mix, (n, channels, height, width).
+        mixtures, k: How many, and of how many sources.
+        effort: Evaluations per mixture; a few steps (4 per source) by default.
+        batch: Mixtures in memory at a time.
+        progress: Told how many mixtures are done.
+    """
+    gc.collect()
+    before = _resident()
+    most = before or 0.0
+    generator = torch.Generator().manual_seed(seed)
+
+    def batches() -> Iterator[Tensor]:
+        for first in range(0, mixtures, batch):
+            count = min(batch, mixtures - first)
+            pick = torch.randint(len(images), (count, k), generator=generator)
+            yield images[pick].sum(dim=1)
+
+    def watch(_: Progress) -> None:
+        nonlocal most
+        most = max(most, _resident() or 0.0)
+
+    done, evaluations, started = 0, 0, time.perf_counter()
+    settings = {"alphas": (1.0,) * k, "effort": effort or 4 * k, "seed": seed, "progress": watch}
+    for result in separate_each(batches(), prior, **settings):
+        done += len(result.sources)
+        evaluations = result.evaluations
+        if progress is not None:
+            progress(done)
+    took = time.perf_counter() - started
+    return Growth(mixtures, k, evaluations, took, None if before is None else most - before)
+
+
+def _resident() -> float | None:
+    """The process's memory in MiB, where the system tells."""
+    import os
+
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def markdown(
+    rows: Sequence[Quality], speed: Speed | None = None, growth: Sequence[Growth] = ()
+) -> str:
+    """The tables, as the docs show them."""
+    lines = []
+    if rows:
+        paper = next((r for r in rows if r.way == "basis"), None)
+        lines += [
+            "| | PSNR, mean ± standard error | median | evaluations, mean (most) | seconds per mixture | time of `basis` / time |",
+            "|---|---|---|---|---|---|",
+        ]
+        for r in rows:
+            ratio = f"{paper.seconds / r.seconds:.1f}" if paper and r.seconds else ""
+            lines.append(
+                f"| {r.way} | {r.mean:.2f} ± {r.stderr:.2f} | {r.median:.2f} | "
+                f"{r.evaluations:,.0f} ({r.most:,}) | {r.seconds:.3f} | {ratio} |"
+            )
+    if speed:
+        lines += [
+            "",
+            f"Network: {speed.images_per_second:.0f} images/s at {speed.gflop_per_image:.3f} GFLOP each, "
+            f"{speed.network_gflops:.0f} GFLOP/s: {speed.share:.0%} of this machine's matrix product "
+            f"({speed.matmul_gflops:.0f} GFLOP/s, {speed.threads} threads).",
+        ]
+    if growth:
+        lines += [
+            "",
+            "| mixtures | sources | evaluations each | seconds | milliseconds per mixture | memory above start, MiB |",
+            "|---|---|---|---|---|---|",
+        ]
+        for g in growth:
+            memory = "?" if g.memory is None else f"{g.memory:.0f}"
+            lines.append(
+                f"| {g.mixtures:,} | {g.k} | {g.evaluations} | {g.seconds:.1f} | "
+                f"{1000 * g.seconds / g.mixtures:.1f} | {memory} |"
+            )
+    return "\n".join(lines).strip() + "\n"
+
+
+def record(
+    rows: Sequence[Quality], speed: Speed | None = None, growth: Sequence[Growth] = ()
+) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "quality": [asdict(r) for r in rows],
+        "speed": None if speed is None else {**asdict(speed), "share": speed.share},
+        "growth": [asdict(g) for g in growth],
+    }
+
+
+def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> Path:
+    """PSNR against evaluations and against time, one point per way."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2, sharey=True)
+    shown = [r for r in rows if r.evaluations]
+    efforts = [r for r in shown if r.way.startswith("effort")]
+    for ax, field, label in (
+        (axes[0], "evaluations", "network evaluations per mixture"),
+        (axes[1], "seconds", "seconds per mixture"),
+    ):
+        ax.plot(
+            [getattr(r, field) for r in efforts],
+            [r.mean for r in efforts],
+            color="#c2255c",
+            lw=1.2,
+            zorder=1,
+        )
+        for r in shown:
+            color = "#c2255c" if r in efforts else "#e8590c" if r.way == "basis" else "#3b5bdb"
+            at = getattr(r, field)
+            ax.errorbar(at, r.mean, yerr=r.stderr, fmt="o", ms=5, capsize=2, color=color, zorder=2)
+            ax.annotate(
+                r.way.removeprefix("effort "),
+                (at, r.mean),
+                textcoords="offset points",
+                xytext=(6, 5),
+                fontsize=8,
+            )
+        ax.set(xlabel=label, xscale="log")
+        ax.margins(x=0.16)
+        ax.grid(alpha=0.25, which="both")
+        ax.spines[["top", "right"]].set_visible(False)
+    for r in rows:
+        if r.way == "average":
+            for ax in axes:
+                ax.axhline(r.mean, color="0.5", lw=1, ls=":")
+            axes[0].text(
+                0.02, r.mean, "average of the mixture", transform=axes[0].get_yaxis_transform(),
+                fontsize=8, color="0.4", va="bottom",
+            )  # fmt: skip
+    axes[0].set_ylabel("PSNR, dB (mean ± standard error)")
+    figure.suptitle(title, fontsize=10)
+    path = Path(path)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=130, format="png")
+    return path

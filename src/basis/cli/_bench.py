@@ -1,0 +1,142 @@
+"""`basis bench`: quality, cost, speed and growth, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basis._files import write_text
+from basis.cli._common import add_json, add_root, device_from, natural, progress_bar, write_json
+
+if TYPE_CHECKING:
+    from basis.bench import Growth, Quality
+    from basis.data import ImageSet
+    from basis.priors import Prior
+
+EPILOG = """\
+examples:
+  basis bench --pairs 512 --out bench                       every effort and every sampler on MNIST
+  basis bench --ways fast best basis --k 3 --pairs 64       three of them on mixtures of three
+  basis bench --data sample --pairs 8 --ways fast gibbs --mixtures 100     a quick look with no data
+
+The folder gets bench.md (the tables), bench.png (PSNR against cost) and bench.json.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
+    parser.add_argument("--pairs", type=natural, default=64, help="mixtures (default 64)")
+    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
+    parser.add_argument("--protocol", choices=("agnostic", "split"), default="agnostic")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        metavar="WAY",
+        help="efforts and samplers to compare (default: all but the two ascents)",
+    )
+    parser.add_argument(
+        "--mixtures",
+        type=int,
+        nargs="*",
+        default=[100, 1000],
+        help="numbers of mixtures for the growth of time and memory (default: 100 1000; none: no growth)",
+    )
+    parser.add_argument(
+        "--sources",
+        type=natural,
+        nargs="*",
+        default=[2, 3, 4],
+        help="numbers of sources for the growth of time (default: 2 3 4)",
+    )
+    parser.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
+    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--out", default="bench", metavar="DIR", help="default: bench")
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    from basis import BasisError, bench, load_prior
+    from basis._version import __version__
+    from basis.data import load_images
+    from basis.pairs import draw_pairs
+
+    ways = args.ways or [w for w in bench.WAYS if w not in ("greedy", "noise-conditioned")]
+    for name in ways:
+        if name not in bench.WAYS:
+            raise BasisError(f"unknown way {name!r}: give some of {', '.join(bench.WAYS)}")
+    if any(count < 1 for count in args.mixtures):
+        raise BasisError(f"--mixtures takes numbers of at least 1, not {args.mixtures}")
+    out = Path(args.out)
+    if out.exists() and not out.is_dir():
+        raise BasisError(f"{out} is a file; --out takes a folder")
+    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    images = load_images(args.data, "test", root=args.data_root)
+    pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
+
+    rows: list[Quality] = [bench.average_quality(pairs)]
+    _show(rows[0])
+    for name in ways:
+        with progress_bar(bench.WAYS[name].name) as progress:
+            row = bench.measure_quality(
+                bench.WAYS[name], prior, pairs, seed=args.seed, progress=progress
+            )
+        rows.append(row)
+        _show(row)
+    speed = bench.measure_speed(prior)
+    growth = _growth(args, prior, images)
+    tables = bench.markdown(rows, speed, growth)
+    tables += f"\n`{args.line}`, version {__version__}\n"
+    title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol}), {prior.name} prior"
+    bench.plot_quality(rows, out / "bench.png", title)
+    write_text(out / "bench.md", tables)
+    record = {
+        "command": args.line,
+        "data": args.data,
+        "protocol": args.protocol,
+        "pairs": args.pairs,
+        "k": args.k,
+        "seed": args.seed,
+        "prior": prior.describe(),
+        **bench.record(rows, speed, growth),
+    }
+    write_json(out / "bench.json", record)
+    if args.json:
+        write_json(args.json, record)
+    print("\n" + tables)
+    print(f"picture: {out / 'bench.png'}")
+
+
+def _show(row: Quality) -> None:
+    """A row as soon as it is known: the whole table may take long."""
+    print(
+        f"{row.way:20} {row.mean:6.2f} ± {row.stderr:.2f} dB, median {row.median:.2f}, "
+        f"{row.evaluations:.0f} evaluations, {row.seconds:.3f} s per mixture"
+    )
+    sys.stdout.flush()
+
+
+def _growth(args: argparse.Namespace, prior: Prior, images: ImageSet) -> list[Growth]:
+    from tqdm import tqdm
+
+    from basis import bench
+
+    pictures = images.images[:1000].float().div(255)
+    cases = [(count, 2) for count in sorted(args.mixtures)]
+    if args.mixtures:
+        cases += [(min(args.mixtures), k) for k in args.sources if k != 2]
+    grown = []
+    for count, k in cases:
+        with tqdm(total=count, desc=f"{count} mixtures of {k}", leave=False, disable=None) as bar:
+
+            def tell(done: int, bar: Any = bar) -> None:
+                bar.update(done - bar.n)
+
+            grown.append(bench.measure_growth(prior, pictures, mixtures=count, k=k, progress=tell))
+    return grown
