@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from basis.data import ImageSet
     from basis.training import Trainer
+    from basis.training._objectives import Objective
+    from basis.training._trainer import SigmaDraw
 
 EPILOG = """\
 examples:
   basis train --data mnist --out runs/mnist --images 2000000
   basis train --data photos/ --size 64 --out runs/photos --widths 64 128 192 --blocks 2 2 3
   basis train --data mnist --architecture ncsn --out runs/ncsn --lr 0.01
+  basis train --data mnist --architecture glow --out runs/glow --width 96 --sigma-max 1.0
 
 A run stopped at any moment (Ctrl-C too) goes on to the step when the same command is given again; raise --images
 to train longer. The folder then holds a prior: basis separate sample --prior runs/mnist
@@ -39,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
     network = parser.add_argument_group("network")
-    network.add_argument("--architecture", choices=("unet", "ncsn"), default="unet")
+    network.add_argument("--architecture", choices=("unet", "ncsn", "glow"), default="unet")
     network.add_argument(
         "--fold", type=natural, default=2, help="unet: pixels per side laid into channels"
     )
@@ -51,7 +54,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     network.add_argument("--attention", type=int, default=1, help="unet: levels with attention")
     network.add_argument("--dropout", type=number, default=0.0, help="unet: share dropped")
-    network.add_argument("--width", type=natural, default=64, help="ncsn: channels")
+    network.add_argument("--width", type=natural, default=64, help="ncsn, glow: channels")
+    network.add_argument("--levels", type=natural, default=2, help="glow: halvings of the side")
+    network.add_argument("--depth", type=natural, default=8, help="glow: steps per level")
+    network.add_argument("--coupling", choices=("affine", "additive"), default="affine")
+    network.add_argument(
+        "--single",
+        type=number,
+        metavar="SIGMA",
+        help="glow: a model of this noise level alone (0: noiseless) instead of one for all",
+    )
     training = parser.add_argument_group("training")
     training.add_argument(
         "--variance-images",
@@ -79,7 +91,16 @@ def run(args: argparse.Namespace) -> None:
     from basis._errors import BasisError
     from basis.data import load_images
     from basis.priors import describe_module
-    from basis.training import TrainConfig, Trainer, discrete_sigmas, plot_log
+    from basis.training import (
+        Denoising,
+        Likelihood,
+        TrainConfig,
+        Trainer,
+        discrete_sigmas,
+        likelihood_sigmas,
+        one_sigma,
+        plot_log,
+    )
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -94,7 +115,15 @@ def run(args: argparse.Namespace) -> None:
     module = _module(args, images)
     if args.init:
         _start_from(module, args)
-    sigmas = None
+    sigmas: SigmaDraw | None = None
+    objective: Objective = Denoising()
+    if args.architecture == "glow":
+        objective = Likelihood()
+        if args.single is not None:
+            config = dataclasses.replace(config, sigma_min=args.single, sigma_max=args.single)
+            sigmas = one_sigma(args.single)
+        else:
+            sigmas = likelihood_sigmas(config)
     if args.architecture == "ncsn":
         sigmas = discrete_sigmas(module.levels)  # type: ignore[arg-type]
         top, bottom = float(module.levels[0]), float(module.levels[-1])  # type: ignore[index]
@@ -107,6 +136,7 @@ def run(args: argparse.Namespace) -> None:
         held_out=images.images[-args.held_out :],
         about={"architecture": describe_module(module), "data": images.name},
         sigmas=sigmas,
+        objective=objective,
         device=device_from(args.device),
     )
     if trainer.step:
@@ -145,7 +175,7 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
             module.head = None
     card = {
         "name": name,
-        "title": f"score prior of {images.name}",
+        "title": f"{'flow' if args.architecture == 'glow' else 'score'} prior of {images.name}",
         "architecture": architecture,
         "shape": list(images.images.shape[1:]),
         "sigma_min": trainer.config.sigma_min,
@@ -166,19 +196,48 @@ def _training_record(trainer: Trainer) -> dict[str, Any]:
     }
     if trainer.held_out is not None:
         errors = trainer.validate()
-        record["held_out_error_over_sigma2"] = {s: round(e, 5) for s, e in errors.items()}
+        record[trainer.objective.record] = {s: round(e, 5) for s, e in errors.items()}
     return record
 
 
 def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
     from basis._errors import BasisError
-    from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
+    from basis.nn import (
+        NCSN,
+        Denoiser,
+        Glow,
+        GlowConfig,
+        NCSNConfig,
+        NCSNDenoiser,
+        UNet,
+        UNetConfig,
+    )
 
     _, channels, height, width = images.images.shape
     if args.architecture == "ncsn":
         if height != width:
             raise BasisError(f"ncsn takes square images; these are {height}x{width}")
         return NCSNDenoiser(NCSN(NCSNConfig(channels=channels, size=height, width=args.width)))
+    if args.architecture == "glow":
+        if height != width or height % 2**args.levels:
+            raise BasisError(
+                f"a glow of {args.levels} levels takes square images with a side divisible by "
+                f"{2**args.levels}; these are {height}x{width}"
+            )
+        mean, std = _moments(images.images)
+        return Glow(
+            GlowConfig(
+                channels=channels,
+                size=height,
+                levels=args.levels,
+                depth=args.depth,
+                width=args.width,
+                coupling=args.coupling,
+                conditioned=args.single is None,
+                mean=mean,
+                std=std,
+            )
+        )
     if len(args.widths) != len(args.blocks):
         raise BasisError(
             f"{len(args.widths)} widths and {len(args.blocks)} blocks; give one of each per level"

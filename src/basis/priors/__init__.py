@@ -3,6 +3,7 @@
 from basis.priors._base import Prior
 from basis.priors._denoiser import DenoiserPrior
 from basis.priors._gaussian import GaussianMixture
+from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._store import (
     PriorEntry,
     build_module,
@@ -16,6 +17,8 @@ from basis.priors._store import (
 __all__ = [
     "DenoiserPrior",
     "GaussianMixture",
+    "Ladder",
+    "LikelihoodPrior",
     "Prior",
     "PriorEntry",
     "build_module",

@@ -23,6 +23,7 @@ class Prior(ABC):
         shape: (channels, height, width) of one image.
         sigma_min, sigma_max: The range of noise levels that it can answer for.
         name: What records and panels call it.
+        cost: Evaluations that one score counts for; a pass back through a network counts as two more.
         spread: About the standard deviation of a pixel, for priors that cannot say how sure they are.
     """
 
@@ -30,6 +31,7 @@ class Prior(ABC):
     sigma_min: float
     sigma_max: float
     name: str = "prior"
+    cost: int = 1
     spread: float = 0.3
 
     @abstractmethod

@@ -19,8 +19,19 @@ from torch import Tensor, nn
 
 from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
-from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig, VarianceHead
+from basis.nn import (
+    NCSN,
+    Denoiser,
+    Glow,
+    GlowConfig,
+    NCSNConfig,
+    NCSNDenoiser,
+    UNet,
+    UNetConfig,
+    VarianceHead,
+)
 from basis.priors._denoiser import DenoiserPrior
+from basis.priors._likelihood import Ladder, LikelihoodPrior
 
 CARD, WEIGHTS = "card.json", "weights.safetensors"
 _EMBEDDED = Path(__file__).parent / "embedded"
@@ -47,9 +58,14 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
             return Denoiser(UNet(config), architecture["mean"], architecture["std"], head)
         if kind == "ncsn":
             return NCSNDenoiser(NCSN(NCSNConfig(**sizes)))
+        if kind == "glow":
+            return Glow(GlowConfig(**sizes))
+        if kind == "ladder":
+            rung = {"kind": "glow", "network": sizes}
+            return Ladder({float(s): build_module(rung) for s in architecture["sigmas"]})
     except (KeyError, TypeError, ValueError) as error:
         raise BasisError(f"a card's architecture cannot be built: {error}") from error
-    raise BasisError(f"unknown architecture {kind!r} in a card; known are unet, ncsn")
+    raise BasisError(f"unknown architecture {kind!r} in a card; known are unet, ncsn, glow, ladder")
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
@@ -60,6 +76,11 @@ def describe_module(module: nn.Module) -> dict[str, Any]:
         return about | ({"variance": True} if module.head is not None else {})
     if isinstance(module, NCSNDenoiser):
         return {"kind": "ncsn", "network": asdict(module.network.config)}
+    if isinstance(module, Glow):
+        return {"kind": "glow", "network": asdict(module.config)}
+    if isinstance(module, Ladder) and isinstance(module.rungs[0], Glow):
+        sizes = asdict(module.rungs[0].config)
+        return {"kind": "ladder", "network": sizes, "sigmas": list(module.sigmas)}
     raise BasisError(f"a {type(module).__name__} cannot be described by a card")
 
 
@@ -120,7 +141,7 @@ def load_prior(
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> DenoiserPrior:
+) -> DenoiserPrior | LikelihoodPrior:
     """Loads a prior by name ("mnist") or from a folder.
 
     Args:
@@ -136,14 +157,14 @@ def load_prior(
     if {name: t.shape for name, t in weights.items()} != wanted:
         raise BasisError(f"{folder / WEIGHTS} does not fit the architecture on its card")
     module.load_state_dict(weights, strict=False)
-    prior = DenoiserPrior(
-        module,
-        _shape(card["shape"]),
-        float(card["sigma_min"]),
-        float(card["sigma_max"]),
-        name=str(card["name"]),
-        card=card,
-    )
+    shape, name = _shape(card["shape"]), str(card["name"])
+    low, high = float(card["sigma_min"]), float(card["sigma_max"])
+    prior: DenoiserPrior | LikelihoodPrior
+    if isinstance(module, Glow | Ladder):
+        spread = float(card["architecture"]["network"].get("std", 0.3))
+        prior = LikelihoodPrior(module, shape, low, high, name=name, spread=spread, card=card)
+    else:
+        prior = DenoiserPrior(module, shape, low, high, name=name, card=card)
     return prior.to(device, dtype)
 
 

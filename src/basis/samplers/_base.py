@@ -128,7 +128,7 @@ class Problem:
         self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor
     ) -> Sequence[Tensor]:
         """Asks every distinct prior once, with all its sources folded into the batch."""
-        self.evaluations += x.shape[1]
+        self.evaluations += sum(prior.cost for prior in self.priors)
         if len(self._groups) == 1:
             return [out.view(x.shape) for out in call(self.priors[0], x.flatten(0, 1))]
         outs: list[Tensor] = []

@@ -43,9 +43,9 @@ class Langevin(Sampler):
     """last noise level"""
     share: float = 0.8
     """share of the steps spent above sigma_turn"""
-    rate: float = 0.5
+    rate: float = 1.0
     """step size eta in units of sigma^2"""
-    weight: float = 8.0
+    weight: float = 4.0
     """likelihood weight: gamma^2 = sigma^2 / weight (plus the observation noise)"""
 
     def __post_init__(self) -> None:

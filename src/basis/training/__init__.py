@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from basis.training._config import TrainConfig
     from basis.training._muon import Muon
+    from basis.training._objectives import Denoising, Likelihood
     from basis.training._plot import plot_log
     from basis.training._trainer import (
         Trainer,
         discrete_sigmas,
         focused_sigmas,
+        likelihood_sigmas,
+        one_sigma,
         read_log,
         read_state,
     )
@@ -20,24 +23,32 @@ if TYPE_CHECKING:
 
 # The command line asks for the settings alone, which must not cost an import of torch.
 _HOMES = {
+    "Denoising": "_objectives",
+    "Likelihood": "_objectives",
     "Muon": "_muon",
     "TrainConfig": "_config",
     "Trainer": "_trainer",
     "discrete_sigmas": "_trainer",
     "fit_variance": "_variance",
     "focused_sigmas": "_trainer",
+    "likelihood_sigmas": "_trainer",
+    "one_sigma": "_trainer",
     "plot_log": "_plot",
     "read_log": "_trainer",
     "read_state": "_trainer",
 }
 
 __all__ = [
+    "Denoising",
+    "Likelihood",
     "Muon",
     "TrainConfig",
     "Trainer",
     "discrete_sigmas",
     "fit_variance",
     "focused_sigmas",
+    "likelihood_sigmas",
+    "one_sigma",
     "plot_log",
     "read_log",
     "read_state",

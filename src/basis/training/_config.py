@@ -34,4 +34,5 @@ class TrainConfig:
     sigma_uniform: float = _setting(0.3, "share of images whose noise level is log-uniform")
     flip: bool = _setting(False, "mirror images at random")
     clip: float = _setting(1.0, "largest gradient norm")
+    smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")
     seed: int = _setting(0, "seed of the weights and of everything drawn")

@@ -25,17 +25,22 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
         raise BasisError(f"{folder} holds no training log to plot")
     losses = [(r["images"] / 1000, r["loss"]) for r in rows if "loss" in r]
     held = [(r["images"] / 1000, r["held_out"]) for r in rows if "held_out" in r]
+    label = next((r["of"] for r in reversed(rows) if "of" in r), "held-out error / σ²")
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     if losses:
         left.plot(*zip(*losses, strict=True), lw=0.9, color="#3b5bdb")
-    left.set(title="training loss", xlabel="thousand images seen", yscale="log")
-    for sigma in held[0][1] if held else ():
-        right.plot([n for n, _ in held], [e[sigma] for _, e in held], lw=1.2, label=f"σ = {sigma}")
-    right.set(
-        title="held-out error / σ², averaged weights", xlabel="thousand images seen", yscale="log"
+    left.set(
+        title="training loss",
+        xlabel="thousand images seen",
+        yscale="log" if all(v > 0 for _, v in losses) else "linear",
     )
+    for sigma in held[-1][1] if held else ():
+        points = [(n, e[sigma]) for n, e in held if sigma in e]
+        right.plot(*zip(*points, strict=True), lw=1.2, label=f"σ = {sigma}")
+    scale = "log" if "error" in label else "linear"
+    right.set(title=label, xlabel="thousand images seen", yscale=scale)
     if held:
         right.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     for axes in (left, right):

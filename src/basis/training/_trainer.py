@@ -28,6 +28,7 @@ from basis._errors import BasisError
 from basis._files import whole_file
 from basis.training._config import TrainConfig
 from basis.training._muon import Muon
+from basis.training._objectives import Denoising, Objective
 
 STATE = "state.safetensors"
 LOG = "log.jsonl"
@@ -52,6 +53,23 @@ def focused_sigmas(config: TrainConfig) -> SigmaDraw:
     return draw
 
 
+def likelihood_sigmas(config: TrainConfig, noiseless: float = 0.1) -> SigmaDraw:
+    """Noise levels log-uniform over the whole range, and none at all for a share of the images."""
+    low, high = math.log(config.sigma_min), math.log(config.sigma_max)
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        coin = torch.rand(count, generator=generator)
+        sigma = (torch.rand(count, generator=generator) * (high - low) + low).exp()
+        return torch.where(coin < noiseless, torch.zeros(()), sigma)
+
+    return draw
+
+
+def one_sigma(sigma: float) -> SigmaDraw:
+    """The same noise level for every image; 0 for the noiseless model."""
+    return lambda count, generator: torch.full((count,), sigma)
+
+
 def discrete_sigmas(levels: Tensor) -> SigmaDraw:
     """Noise levels drawn uniformly from a list, as NCSN is trained."""
 
@@ -65,14 +83,16 @@ class Trainer:
     """Trains a denoiser in a folder, from wherever the folder left off.
 
     Args:
-        model: A denoiser in the manner of `basis.nn.Denoiser`: called with (x, sigma), and with an `output_scale`
-            that is the natural unit of its error at sigma. Its weights are replaced by the saved ones when the folder holds a state.
+        model: What the objective asks for: a denoiser in the manner of `basis.nn.Denoiser` (called with (x, sigma), and
+            with an `output_scale` that is the natural unit of its error at sigma), or a model with a `log_prob`. Its
+            weights are replaced by the saved ones when the folder holds a state.
         images: All training images, uint8, (n, channels, height, width).
         folder: Holds the state, the log and later the exported prior.
         config: How to train. A resumed run may change nothing but its length, `images` and `cooldown`.
         held_out: Images for the validation curve.
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
+        objective: What a step lowers; the denoising error by default.
     """
 
     def __init__(
@@ -85,6 +105,7 @@ class Trainer:
         held_out: Tensor | None = None,
         about: dict[str, Any] | None = None,
         sigmas: SigmaDraw | None = None,
+        objective: Objective | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4:
@@ -95,8 +116,11 @@ class Trainer:
         self.images, self.held_out = images, held_out
         self.about = about or {}
         self.sigmas = sigmas or focused_sigmas(config)
+        self.objective = objective or Denoising()
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = Muon(self.parameters, lr=config.lr, adam_lr=config.adam_lr)
+        self.optimizer = Muon(
+            self.parameters, lr=config.lr, adam_lr=config.adam_lr, smallest=config.smallest
+        )
         self.average = {n: p.detach().clone() for n, p in model.named_parameters()}
         self.generator = torch.Generator().manual_seed(config.seed)
         self.step = 0
@@ -117,7 +141,7 @@ class Trainer:
         return max(0.0, min(1.0, (self.seen + c.batch) / max(1, c.warmup), left))
 
     def train_step(self) -> float:
-        """One step; returns the loss, in units where 1 is the error of a network that outputs zero."""
+        """One step; returns the loss."""
         c, g = self.config, self.generator
         pick = torch.randint(len(self.images), (c.batch,), generator=g)
         clean = self.images[pick].float().div_(255)
@@ -125,13 +149,14 @@ class Trainer:
             mirrored = torch.rand(c.batch, generator=g) < 0.5
             clean = torch.where(mirrored.view(-1, 1, 1, 1), clean.flip(-1), clean)
         sigma = self.sigmas(c.batch, g)
-        noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape, generator=g)
+        noisy = self.objective.noisy(clean, sigma, g)
         clean, noisy, sigma = (t.to(self.device) for t in (clean, noisy, sigma))
-        scale = self.model.output_scale(sigma.view(-1, 1, 1, 1))  # type: ignore[operator]
+        if self.step == 0 and hasattr(self.model, "start"):
+            self.model.start(noisy, sigma)  # type: ignore[operator]
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed * 1_000_003 + self.step)
-            loss = ((self.model(noisy, sigma) - clean) / scale).square().mean()
+            loss = self.objective.loss(self.model, clean, noisy, sigma)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
@@ -178,7 +203,7 @@ class Trainer:
                 if self.step % log_every == 0:
                     bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
                 if self.held_out is not None and self._crossed(validate_every):
-                    self._log(held_out=self.validate())
+                    self._log(held_out=self.validate(), of=self.objective.label)
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
@@ -188,21 +213,22 @@ class Trainer:
         return self.seen >= c.images
 
     def validate(self) -> dict[str, float]:
-        """Mean squared denoising error / sigma^2 of the averaged weights on the held-out images."""
+        """The objective's figure by noise level, of the averaged weights on the held-out images."""
         assert self.held_out is not None
-        levels = [s for s in (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0) if s <= self.config.sigma_max]
-        clean = self.held_out.float().div(255).to(self.device)
-        generator = torch.Generator().manual_seed(1)
-        noise = torch.randn(clean.shape, generator=generator).to(self.device)
-        errors = {}
+        levels = self.objective.levels(self.config)
+        clean = self.held_out.float().div(255)
+        figures = {}
         with self.averaged(), torch.inference_mode():
             for s in levels:
-                total = 0.0
-                for x, n in zip(clean.split(256), noise.split(256), strict=True):
-                    sigma = torch.full((len(x),), s, device=self.device)
-                    total += (self.model(x + s * n, sigma) - x).square().sum().item()
-                errors[f"{s:g}"] = total / clean.numel() / s**2
-        return errors
+                generator = torch.Generator().manual_seed(1)  # the same noise at every level
+                values = []
+                for x in clean.split(256):
+                    sigma = torch.full((len(x),), s)
+                    noisy = self.objective.noisy(x, sigma, generator)
+                    batch = (t.to(self.device) for t in (x, noisy, sigma))
+                    values.append(self.objective.validate(self.model, *batch))
+                figures[f"{s:g}"] = torch.cat(values).double().mean().item()
+        return figures
 
     @contextmanager
     def averaged(self) -> Iterator[nn.Module]:

@@ -1,0 +1,136 @@
+"""Likelihood priors: anything with log p(x) becomes a prior by automatic differentiation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from basis._errors import BasisError
+from basis.priors._base import Prior, as_sigmas
+
+
+class Ladder(nn.Module):
+    """One likelihood model per noise level, as the paper trains them; asked for sigma, the nearest answers.
+
+    Args:
+        models: Noise level to model; each has `log_prob(x)` or `log_prob(x, sigma)`.
+    """
+
+    def __init__(self, models: Mapping[float, nn.Module]) -> None:
+        super().__init__()
+        if not models or any(not sigma > 0 for sigma in models):
+            raise BasisError("a ladder needs one model or more, each at a positive noise level")
+        self.sigmas = sorted(models)
+        self.rungs = nn.ModuleList(models[sigma] for sigma in self.sigmas)
+
+    def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """log p_sigma(x) of each item by the model of the nearest level, (batch,)."""
+        logs = torch.tensor([math.log(s) for s in self.sigmas], device=sigma.device)
+        nearest = (sigma.float().log()[:, None] - logs).abs().argmin(dim=1)
+        levels = nearest.unique().tolist()
+        if len(levels) == 1:
+            return call_log_prob(self.rungs[levels[0]], x, sigma)
+        out = x.new_zeros(len(x))
+        for level in levels:
+            mine = nearest == level
+            out = out.index_put((mine,), call_log_prob(self.rungs[level], x[mine], sigma[mine]))
+        return out
+
+
+def call_log_prob(model: Any, x: Tensor, sigma: Tensor) -> Tensor:
+    """log p of a model that may or may not ask for the noise level."""
+    if getattr(model, "noise_conditioned", True) is False:
+        return model.log_prob(x)
+    return model.log_prob(x, sigma)
+
+
+class LikelihoodPrior(Prior):
+    """A model with a likelihood as a prior: its score is the gradient of log p.
+
+    Args:
+        model: Has `log_prob(x, sigma)`, (batch, channels, height, width) and (batch,) to (batch,), in nats, for
+            images in [0, 1]. A model of one noise level may have `log_prob(x)` alone: set its attribute
+            `noise_conditioned` to False. A mapping of noise levels to such models is a `Ladder`.
+        shape: (channels, height, width).
+        sigma_min, sigma_max: The range of noise levels it answers for.
+        spread: About the standard deviation of a pixel.
+        card: What is known of it, for records.
+        chunk: Most images per call.
+
+    A score costs one pass forward and one backward: three evaluations by this package's count.
+    """
+
+    cost = 3
+
+    def __init__(
+        self,
+        model: nn.Module | Mapping[float, nn.Module] | Any,
+        shape: tuple[int, int, int],
+        sigma_min: float,
+        sigma_max: float,
+        *,
+        name: str = "likelihood",
+        spread: float = 0.3,
+        card: dict[str, Any] | None = None,
+        chunk: int = 256,
+    ) -> None:
+        self.model = Ladder(model) if isinstance(model, Mapping) else model
+        if not callable(getattr(self.model, "log_prob", None)):
+            raise BasisError("a likelihood prior needs a model with log_prob(x, sigma)")
+        if isinstance(self.model, nn.Module):
+            self.model.eval().requires_grad_(False)
+        self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
+        self.name, self.spread, self.card, self.chunk = name, spread, card or {}, chunk
+
+    @property
+    def module(self) -> Any:
+        """The model, under the name that trained priors share."""
+        return self.model
+
+    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> LikelihoodPrior:
+        if isinstance(self.model, nn.Module):
+            self.model.to(device=device, dtype=dtype)
+        return self
+
+    @property
+    def device(self) -> torch.device | None:
+        p = self._parameter()
+        return None if p is None else p.device
+
+    def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        own = self._own(x)
+        s = as_sigmas(sigma, own)
+        with torch.no_grad():
+            pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
+            return torch.cat([call_log_prob(self.model, *p) for p in pieces]).to(x.dtype)
+
+    def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        own = self._own(x)
+        s = as_sigmas(sigma, own)
+        pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
+        return torch.cat([self._gradient(*p) for p in pieces]).to(x.dtype)
+
+    def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
+        return x + s.square() * self.score(x, sigma)
+
+    def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
+        # Separations run in inference mode, where nothing can be differentiated.
+        with torch.inference_mode(False), torch.enable_grad():
+            point = x.clone().requires_grad_()
+            total = call_log_prob(self.model, point, sigma.clone()).sum()
+            (gradient,) = torch.autograd.grad(total, point)
+        return gradient
+
+    def _parameter(self) -> Tensor | None:
+        if isinstance(self.model, nn.Module):
+            return next(self.model.parameters(), None)
+        return None
+
+    def _own(self, x: Tensor) -> Tensor:
+        p = self._parameter()
+        return x if p is None else x.to(p.dtype)

@@ -1,0 +1,79 @@
+"""What training minimises: the denoising error of a score model, or the code length of a likelihood model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from basis.nn import bits_per_dimension
+from basis.training._config import TrainConfig
+
+
+class Objective(Protocol):
+    """A loss and a validation figure, both of clean images and a noise level per image."""
+
+    record: str
+    """what a card calls the validation figures by noise level"""
+    label: str
+    """what a plot calls them"""
+
+    def levels(self, config: TrainConfig) -> list[float]:
+        """The noise levels of the validation figures."""
+
+    def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
+        """The images as the model is to see them."""
+
+    def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        """What a step lowers."""
+
+    def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        """The figure for each image, (batch,)."""
+
+
+class Denoising:
+    """Denoising score matching, in units where 1 is the error of a network that outputs zero."""
+
+    record = "held_out_error_over_sigma2"
+    label = "held-out error / σ², averaged weights"
+
+    def levels(self, config: TrainConfig) -> list[float]:
+        wanted = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
+        return [s for s in wanted if config.sigma_min <= s <= config.sigma_max]
+
+    def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
+        return clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape, generator=generator)
+
+    def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        scale = model.output_scale(sigma.view(-1, 1, 1, 1))  # type: ignore[operator]
+        return ((model(noisy, sigma) - clean) / scale).square().mean()
+
+    def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        error = (model(noisy, sigma) - clean).flatten(1).square().mean(dim=1)
+        return error / sigma.square()
+
+
+class Likelihood:
+    """Code length in bits per dimension of noisy images, with the 8-bit steps smoothed by uniform noise."""
+
+    record = "held_out_bits_per_dimension"
+    label = "held-out bits per dimension, averaged weights"
+
+    def levels(self, config: TrainConfig) -> list[float]:
+        if config.sigma_min == config.sigma_max:
+            return [config.sigma_min]
+        wanted = (0.01, 0.0278, 0.0774, 0.215, 0.599, 1.0)
+        return [0.0, *(s for s in wanted if config.sigma_min <= s <= config.sigma_max)]
+
+    def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
+        within = (torch.rand(clean.shape, generator=generator) - 0.5) / 255
+        noise = torch.randn(clean.shape, generator=generator)
+        return clean + within + sigma.view(-1, 1, 1, 1) * noise
+
+    def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        return self.validate(model, clean, noisy, sigma).mean()
+
+    def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        log_prob = model.log_prob(noisy, sigma)  # type: ignore[operator]
+        return bits_per_dimension(log_prob, clean[0].numel())
