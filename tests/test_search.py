@@ -129,7 +129,7 @@ def test_search_reports_progress_to_the_end(tiny_prior, mixed):
 
 def test_samples_set_the_number_of_chains(tiny_prior, mixed):
     r = separate(mixed, tiny_prior, effort="fast", samples=3, choose="first")
-    assert r.samples.shape[1] == 3 and torch.equal(r.sources, r.samples[:, 0])
+    assert r.samples.shape[1] == 3 and not r.energies.any()
     assert r.mean.shape == r.sources.shape
 
 

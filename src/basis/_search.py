@@ -24,7 +24,8 @@ from basis.samplers import Gibbs, Noise, Problem, finish, settle
 EFFORTS = {"fast": 100, "balanced": 300, "best": 1000}
 """Named efforts, in network calls per source."""
 
-_STEPS = 48  # of one of several chains
+_STEPS = 40  # of one of several chains
+_CEILINGS = (0.6, 0.45, 0.35)  # noise levels from which to look again
 
 
 @dataclass(frozen=True)
@@ -100,20 +101,22 @@ def plan_for(effort: str | int, sources: int) -> Plan:
             f"an effort of {effort} evaluations is too small: give at least {4 * sources} "
             f"for {sources} sources"
         )
-    if calls < 150:
+    if calls < 40:
         return Plan((Round(1, calls - 1),))
-    polish = Round(8, 5, 0.3)
+    if calls < 150:
+        quick, ranking = Round(4, 3, 0.2), Ranking(sigmas=(0.2,))
+        steps = (calls - quick.calls - ranking.calls(2)) // 2 - 1
+        return Plan((Round(2, steps),), quick, ranking)
+    polish, ranking, look = Round(8, 5, 0.3), Ranking(), Round(8, 12, 0.6)
     left = calls - polish.calls
-    ranking = Ranking()
     chain = _STEPS + 1 + ranking.calls(2) // 2
-    look = Round(8, 12, 0.6)
-    looks = max(0, min(3, (left - 8 * chain) // (look.calls + ranking.calls(look.chains + 1))))
-    left -= looks * (look.calls + ranking.calls(look.chains + 1))
+    again = look.calls + ranking.calls(look.chains + 1)
+    looks = max(0, min(len(_CEILINGS), (left - 8 * chain) // again))
+    left -= looks * again
     chains = max(2, left // chain)
     steps = left // chains - 1 - ranking.calls(2) // 2
-    ceilings = (0.6, 0.45, 0.35)[:looks]
-    again = tuple(Round(look.chains, look.steps, c) for c in ceilings)
-    return Plan((Round(chains, steps), *again), polish, ranking)
+    others = tuple(Round(look.chains, look.steps, c) for c in _CEILINGS[:looks])
+    return Plan((Round(chains, steps), *others), polish, ranking)
 
 
 Seeds = Callable[[str, int], list[list[int]]]

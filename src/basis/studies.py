@@ -1,0 +1,113 @@
+"""Measurements of priors that the paper reports beside its separations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from basis._files import whole_file
+from basis.nn import bits_per_dimension
+from basis.priors import Prior
+
+__all__ = ["Gradient", "bits", "gradient_norms", "paper_sigmas", "plot_gradients"]
+
+
+def paper_sigmas() -> list[float]:
+    """The paper's ten noise levels, largest first."""
+    return [10 ** (-2 * i / 9) for i in range(10)]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """sigma |grad log p_sigma(x + sigma n)|, in expectation over images and noise.
+
+    For a prior that is sure of every pixel this is the norm of the noise itself, the square root of the number of pixels
+    (`noise`), and it falls below as far as the noise cannot be told from the image.
+    """
+
+    sigma: float
+    mean: float
+    stderr: float
+    noise: float
+
+
+def gradient_norms(
+    prior: Prior, images: Tensor, sigmas: Sequence[float] | None = None, *, seed: int = 0
+) -> list[Gradient]:
+    """The gradient study of the paper's section on the choice of steps.
+
+    Args:
+        prior: Any prior.
+        images: Images in [0, 1], (n, channels, height, width).
+        sigmas: Noise levels; the paper's ten by default.
+    """
+    rows = []
+    for sigma in sigmas or paper_sigmas():
+        generator = torch.Generator().manual_seed(seed)
+        noise = torch.randn(images.shape, generator=generator).to(images)
+        with torch.no_grad():
+            norms = sigma * prior.score(images + sigma * noise, sigma).flatten(1).norm(dim=1)
+        spread = norms.std().item() if len(norms) > 1 else math.nan
+        rows.append(
+            Gradient(
+                sigma,
+                norms.mean().item(),
+                spread / math.sqrt(len(norms)),
+                math.sqrt(images[0].numel()),
+            )
+        )
+    return rows
+
+
+def bits(
+    prior: Prior, images: Tensor, sigma: float, *, noisy: bool = True, seed: int = 0
+) -> Tensor:
+    """Bits per dimension of images under p_sigma, (n,).
+
+    Args:
+        prior: One with a likelihood.
+        images: Images in [0, 1] as they are stored: each stands for an 8-bit step, within which it is spread out uniformly.
+        sigma: Noise level of the model; 0 asks a noiseless one.
+        noisy: Whether to add noise of that level first, which is what the model is a density of.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    within = (torch.rand(images.shape, generator=generator) - 0.5) / 255
+    noise = sigma * torch.randn(images.shape, generator=generator) if noisy else 0.0
+    x = images + (within + noise).to(images)
+    return bits_per_dimension(prior.log_prob(x, sigma), images[0].numel())
+
+
+def plot_gradients(curves: dict[str, Sequence[Gradient]], path: str | Path) -> Path:
+    """The study as a figure, one curve per prior."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for (name, rows), color in zip(
+        curves.items(), ("#3b5bdb", "#c2255c", "#2b8a3e", "#e8590c") * 9, strict=False
+    ):
+        sigmas = [r.sigma for r in rows]
+        axes.plot(sigmas, [r.mean for r in rows], "o-", ms=4, lw=1.3, color=color, label=name)
+    level = next(iter(curves.values()))[0].noise
+    axes.axhline(level, color="0.5", lw=1, ls=":")
+    axes.text(
+        0.02, level, "the noise itself", transform=axes.get_yaxis_transform(),
+        fontsize=8, color="0.4", va="bottom",
+    )  # fmt: skip
+    axes.set(
+        xscale="log", xlabel="σ", ylabel="σ |∇ log p$_σ$(x + σn)|, mean over images", ylim=(0, None)
+    )
+    axes.grid(alpha=0.25, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="lower left")
+    path = Path(path)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=130, format="png")
+    return path
