@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.samplers._base import Problem, Sampler, State, check_numbers, two_paces
+from basis.samplers._base import Problem, Sampler, State, check_numbers, geometric, two_paces
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,13 @@ class Gibbs(Sampler):
     def walk(
         self, problem: Problem, clean: Tensor, ceiling: float | None = None
     ) -> Iterator[State]:
-        """Goes down from clean images that are noised to `ceiling` (sigma_max by default)."""
-        top = self.sigma_max if ceiling is None else ceiling
-        sigmas = two_paces(top, min(top, self.sigma_turn), self.sigma_min, self.steps, self.share)
+        """Goes down from clean images that are noised to sigma_max, or evenly from a lower `ceiling`."""
+        if ceiling is None:
+            sigmas = two_paces(
+                self.sigma_max, self.sigma_turn, self.sigma_min, self.steps, self.share
+            )
+        else:
+            sigmas = geometric(ceiling, self.sigma_min, self.steps + 1)
         problem.check_sigma(sigmas[0], sigmas[-1])
         x = clean + sigmas[0] * problem.noise.normal(clean)
         for step in range(self.steps):
