@@ -35,10 +35,11 @@ format: .venv/ready-dev
 # The pictures of the README, made again by the package itself.
 pictures: .venv/ready
 	$(BIN)/basis separate sample --count 4 --seed 0 --out .venv/two
-	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --keep 1 0.36 0.13 0.046 0.01 --out .venv/four
+	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --effort best --out .venv/four
+	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --sampler basis --keep 1 0.36 0.13 0.046 0.01 --out .venv/states
 	cp .venv/two/panel.png docs/panel.png
 	cp .venv/four/panel.png docs/four.png
-	cp .venv/four/states.png docs/states.png
+	cp .venv/states/states.png docs/states.png
 
 clean:
 	rm -rf .venv demo

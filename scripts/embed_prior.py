@@ -3,7 +3,7 @@ r"""Puts a trained prior into the package, with what was measured of it on its c
     python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." --licence "..." \
         --quality a.json b.json
 
-Each quality file is what `basis evaluate --json` wrote with that prior.
+Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ EMBEDDED = Path(basis.priors.__file__).parent / "embedded"
 
 def quality_rows(path: Path) -> list[dict[str, object]]:
     record = json.loads(path.read_text(encoding="utf-8"))
+    if "quality" in record:
+        rows = [(row["way"], row["evaluations"], row) for row in record["quality"]]
+    else:
+        spent = record["evaluations_per_mixture"]
+        rows = [(name, spent, summary) for name, summary in record["psnr"].items()]
     return [
         {
             "command": record["command"],
             "method": name,
             "pairs": record["pairs"],
             "seed": record["seed"],
-            "evaluations_per_mixture": record["evaluations_per_mixture"],
+            "evaluations_per_mixture": round(evaluations),
             **{key: round(summary[key], 3) for key in ("mean", "median", "stderr")},
         }
-        for name, summary in record["psnr"].items()
+        for name, evaluations, summary in rows
         if name != "average"
     ]
 

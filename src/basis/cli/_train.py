@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from basis.training._objectives import Objective
     from basis.training._trainer import SigmaDraw
 
+_LIKELIHOODS = {"glow": "flow", "pixelcnn": "autoregressive", "vae": "autoencoder"}
+
 EPILOG = """\
 examples:
   basis train --data mnist --out runs/mnist --images 2000000
@@ -42,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
     network = parser.add_argument_group("network")
-    network.add_argument("--architecture", choices=("unet", "ncsn", "glow"), default="unet")
+    network.add_argument("--architecture", choices=("unet", "ncsn", *_LIKELIHOODS), default="unet")
     network.add_argument(
         "--fold", type=natural, default=2, help="unet: pixels per side laid into channels"
     )
@@ -54,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     network.add_argument("--attention", type=int, default=1, help="unet: levels with attention")
     network.add_argument("--dropout", type=number, default=0.0, help="unet: share dropped")
-    network.add_argument("--width", type=natural, default=64, help="ncsn, glow: channels")
+    network.add_argument("--width", type=natural, default=64, help="all but unet: channels")
     network.add_argument("--levels", type=natural, default=2, help="glow: halvings of the side")
     network.add_argument("--depth", type=natural, default=8, help="glow: steps per level")
     network.add_argument("--coupling", choices=("affine", "additive"), default="affine")
@@ -117,7 +119,9 @@ def run(args: argparse.Namespace) -> None:
         _start_from(module, args)
     sigmas: SigmaDraw | None = None
     objective: Objective = Denoising()
-    if args.architecture == "glow":
+    if args.single is not None and args.architecture != "glow":
+        raise BasisError("--single goes with --architecture glow")
+    if args.architecture in _LIKELIHOODS:
         objective = Likelihood()
         if args.single is not None:
             config = dataclasses.replace(config, sigma_min=args.single, sigma_max=args.single)
@@ -175,7 +179,7 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
             module.head = None
     card = {
         "name": name,
-        "title": f"{'flow' if args.architecture == 'glow' else 'score'} prior of {images.name}",
+        "title": f"{_LIKELIHOODS.get(args.architecture, 'score')} prior of {images.name}",
         "architecture": architecture,
         "shape": list(images.images.shape[1:]),
         "sigma_min": trainer.config.sigma_min,
@@ -202,42 +206,19 @@ def _training_record(trainer: Trainer) -> dict[str, Any]:
 
 def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
     from basis._errors import BasisError
-    from basis.nn import (
-        NCSN,
-        Denoiser,
-        Glow,
-        GlowConfig,
-        NCSNConfig,
-        NCSNDenoiser,
-        UNet,
-        UNetConfig,
-    )
+    from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
 
     _, channels, height, width = images.images.shape
     if args.architecture == "ncsn":
         if height != width:
             raise BasisError(f"ncsn takes square images; these are {height}x{width}")
         return NCSNDenoiser(NCSN(NCSNConfig(channels=channels, size=height, width=args.width)))
-    if args.architecture == "glow":
-        if height != width or height % 2**args.levels:
-            raise BasisError(
-                f"a glow of {args.levels} levels takes square images with a side divisible by "
-                f"{2**args.levels}; these are {height}x{width}"
-            )
-        mean, std = _moments(images.images)
-        return Glow(
-            GlowConfig(
-                channels=channels,
-                size=height,
-                levels=args.levels,
-                depth=args.depth,
-                width=args.width,
-                coupling=args.coupling,
-                conditioned=args.single is None,
-                mean=mean,
-                std=std,
-            )
-        )
+    mean, std = _moments(images.images)
+    if args.architecture in _LIKELIHOODS:
+        try:
+            return _likelihood_module(args, channels, height, width, {"mean": mean, "std": std})
+        except ValueError as error:
+            raise BasisError(f"{args.architecture}: {error}") from error
     if len(args.widths) != len(args.blocks):
         raise BasisError(
             f"{len(args.widths)} widths and {len(args.blocks)} blocks; give one of each per level"
@@ -257,8 +238,33 @@ def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
             f"images of {height}x{width} do not fit this network: sides must be multiples of "
             f"{network.multiple} (fold x 2 per level after the first)"
         )
-    mean, std = _moments(images.images)
     return Denoiser(network, mean, std)
+
+
+def _likelihood_module(
+    args: argparse.Namespace, channels: int, height: int, width: int, moments: dict[str, float]
+) -> nn.Module:
+    """A flow, an autoregressive model or an autoencoder; raises ValueError where the images do not fit."""
+    from basis.nn import VAE, Glow, GlowConfig, PixelCNN, PixelCNNConfig, VAEConfig
+
+    if args.architecture == "pixelcnn":
+        return PixelCNN(PixelCNNConfig(channels=channels, width=args.width, **moments))
+    if height != width:
+        raise ValueError(f"images must be square, not {height}x{width}")
+    if args.architecture == "vae":
+        return VAE(VAEConfig(channels=channels, size=height, width=args.width, **moments))
+    return Glow(
+        GlowConfig(
+            channels=channels,
+            size=height,
+            levels=args.levels,
+            depth=args.depth,
+            width=args.width,
+            coupling=args.coupling,
+            conditioned=args.single is None,
+            **moments,
+        )
+    )
 
 
 def _start_from(module: nn.Module, args: argparse.Namespace) -> None:

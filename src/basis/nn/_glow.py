@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis.nn._levels import LevelEmbedding
+
 LOGSCALE = 3.0
-_DEQUANTISATION = 1 / 255 / math.sqrt(12)  # spread of uniform noise within one 8-bit step
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,6 @@ class GlowConfig:
     embedding: int = 64
     mean: float = 0.5
     std: float = 1.0
-
-
-class _Embedding(nn.Module):
-    """log(sigma) as a vector."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.frequencies: Tensor
-        self.register_buffer("frequencies", torch.logspace(-1, 1, 16), persistent=False)
-        self.layers = nn.Sequential(
-            nn.Linear(32, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU()
-        )
-
-    def forward(self, sigma: Tensor) -> Tensor:
-        label = (sigma.square() + _DEQUANTISATION**2).sqrt().log() / 2
-        angle = label[:, None] * self.frequencies
-        return self.layers(torch.cat([angle.sin(), angle.cos()], dim=1))
 
 
 class _Shift(nn.Module):
@@ -288,7 +272,7 @@ class Glow(nn.Module):
                 f"{config.levels} levels need a side divisible by {2**config.levels}, not {config.size}"
             )
         self.config = config
-        self.embed = _Embedding(config.embedding) if config.conditioned else None
+        self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
         self.flows, self.splits = nn.ModuleList(), nn.ModuleList()
         self.split_levels = nn.ModuleList()
         channels = config.channels

@@ -21,13 +21,17 @@ from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
 from basis.nn import (
     NCSN,
+    VAE,
     Denoiser,
     Glow,
     GlowConfig,
     NCSNConfig,
     NCSNDenoiser,
+    PixelCNN,
+    PixelCNNConfig,
     UNet,
     UNetConfig,
+    VAEConfig,
     VarianceHead,
 )
 from basis.priors._denoiser import DenoiserPrior
@@ -35,6 +39,12 @@ from basis.priors._likelihood import Ladder, LikelihoodPrior
 
 CARD, WEIGHTS = "card.json", "weights.safetensors"
 _EMBEDDED = Path(__file__).parent / "embedded"
+# Likelihood models that are built from their sizes alone.
+_FLAT: dict[str, tuple[Any, Any]] = {
+    "glow": (Glow, GlowConfig),
+    "pixelcnn": (PixelCNN, PixelCNNConfig),
+    "vae": (VAE, VAEConfig),
+}
 _REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256")
 
 
@@ -58,14 +68,17 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
             return Denoiser(UNet(config), architecture["mean"], architecture["std"], head)
         if kind == "ncsn":
             return NCSNDenoiser(NCSN(NCSNConfig(**sizes)))
-        if kind == "glow":
-            return Glow(GlowConfig(**sizes))
+        if kind in _FLAT:
+            network, config_type = _FLAT[kind]
+            return network(config_type(**sizes))
         if kind == "ladder":
             rung = {"kind": "glow", "network": sizes}
             return Ladder({float(s): build_module(rung) for s in architecture["sigmas"]})
     except (KeyError, TypeError, ValueError) as error:
         raise BasisError(f"a card's architecture cannot be built: {error}") from error
-    raise BasisError(f"unknown architecture {kind!r} in a card; known are unet, ncsn, glow, ladder")
+    raise BasisError(
+        f"unknown architecture {kind!r} in a card; known are unet, ncsn, ladder, {', '.join(_FLAT)}"
+    )
 
 
 def describe_module(module: nn.Module) -> dict[str, Any]:
@@ -76,8 +89,9 @@ def describe_module(module: nn.Module) -> dict[str, Any]:
         return about | ({"variance": True} if module.head is not None else {})
     if isinstance(module, NCSNDenoiser):
         return {"kind": "ncsn", "network": asdict(module.network.config)}
-    if isinstance(module, Glow):
-        return {"kind": "glow", "network": asdict(module.config)}
+    for kind, (network, _) in _FLAT.items():
+        if isinstance(module, network):
+            return {"kind": kind, "network": asdict(module.config)}
     if isinstance(module, Ladder) and isinstance(module.rungs[0], Glow):
         sizes = asdict(module.rungs[0].config)
         return {"kind": "ladder", "network": sizes, "sigmas": list(module.sigmas)}
@@ -160,7 +174,7 @@ def load_prior(
     shape, name = _shape(card["shape"]), str(card["name"])
     low, high = float(card["sigma_min"]), float(card["sigma_max"])
     prior: DenoiserPrior | LikelihoodPrior
-    if isinstance(module, Glow | Ladder):
+    if hasattr(module, "log_prob"):
         spread = float(card["architecture"]["network"].get("std", 0.3))
         prior = LikelihoodPrior(module, shape, low, high, name=name, spread=spread, card=card)
     else:

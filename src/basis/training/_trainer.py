@@ -151,7 +151,7 @@ class Trainer:
         sigma = self.sigmas(c.batch, g)
         noisy = self.objective.noisy(clean, sigma, g)
         clean, noisy, sigma = (t.to(self.device) for t in (clean, noisy, sigma))
-        if self.step == 0 and hasattr(self.model, "start"):
+        if self.step == 0 and not getattr(self.model, "started", True):
             self.model.start(noisy, sigma)  # type: ignore[operator]
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
