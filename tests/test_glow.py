@@ -125,3 +125,57 @@ def test_published_sizes():
 def test_sides_must_halve():
     with pytest.raises(ValueError, match="divisible by 8"):
         Glow(GlowConfig(size=28, levels=3))
+
+
+@pytest.mark.filterwarnings("ignore:torch.lu is deprecated")
+def test_normflows_agrees():
+    """The same weights in another library's Glow blocks give the same log p, and the same gradient."""
+    import normflows
+
+    torch.manual_seed(2)
+    channels, width, depth = 4, 8, 3
+    theirs = [normflows.flows.GlowBlock(channels, width, init_zeros=False) for _ in range(depth)]
+    config = GlowConfig(
+        size=8, levels=1, depth=depth, width=width, scale="sigmoid", learned_top=False, std=1.0
+    )
+    ours = Glow(config).double()
+    with torch.no_grad():
+        for block, step in zip(theirs, ours.flows[0], strict=True):
+            block.double()
+            coupling, mix, norm = block.flows
+            norm.data_dep_init_done.fill_(1.0)
+            norm.s.normal_(std=0.3)
+            norm.t.normal_(std=0.3)
+            step.norm.bias.copy_(-norm.t.flatten())
+            step.norm.logs.copy_(-norm.s.flatten() / 3)
+            for name, value in (
+                ("permutation", mix.P), ("sign", mix.sign_S), ("log_s", mix.log_S),
+                ("lower", mix.L), ("upper", mix.U),
+            ):  # fmt: skip
+                getattr(step.mix, name).copy_(value)
+            first, _, second, _, last = coupling.flows[1].param_map.net
+            inner = step.coupling
+            for conv, edge, act in (
+                (first, inner.conv0, inner.norm0),
+                (second, inner.conv1, inner.norm1),
+            ):
+                edge.weight.zero_()
+                edge.weight[:, : conv.weight.shape[1]] = conv.weight
+                act.bias.copy_(conv.bias)
+            # Theirs takes the shift away where ours, as published, adds it.
+            sign = torch.tensor([-1.0, 1.0]).repeat(channels // 2).double()
+            inner.out.conv.weight.zero_()
+            inner.out.conv.weight[:, :width] = last.weight * sign[:, None, None, None]
+            inner.out.bias.copy_(last.bias * sign)
+    x = torch.rand(3, 1, 8, 8, dtype=torch.float64, requires_grad=True)
+    z = torch.nn.functional.pixel_unshuffle(x - 0.5, 2)
+    total = torch.zeros(3, dtype=torch.float64)
+    for block in theirs:
+        z, log_det = block.inverse(z)
+        total = total + log_det
+    total = total - 0.5 * (z.square() + math.log(2 * math.pi)).flatten(1).sum(dim=1)
+    found = ours.log_prob(x, torch.zeros(3, dtype=torch.float64))
+    assert torch.allclose(found, total, atol=1e-8)
+    (a,) = torch.autograd.grad(found.sum(), x)
+    (b,) = torch.autograd.grad(total.sum(), x)
+    assert torch.allclose(a, b, atol=1e-7)

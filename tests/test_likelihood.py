@@ -150,3 +150,24 @@ def test_exact_prior_has_a_gaussian_oracle():
     x = torch.rand(3, 1, 2, 2)
     assert torch.allclose(model.log_prob(x, 0.1), exact.log_prob(x, 0.1), atol=1e-4)
     assert torch.allclose(model.denoise(x, 0.1), exact.denoise(x, 0.1), atol=1e-5)
+
+
+def test_the_ladder_trains_resumes_and_separates(tmp_path, capsys):
+    out = tmp_path / "ladder"
+    words = ["ladder", "--data", "sample", "--out", out, "--first", 64, "--each", 32, "--batch", 16]
+    words += ["--width", 4, "--depth", 1, "--held-out", 16]
+    assert main([str(w) for w in words]) == 0
+    assert capsys.readouterr().out.count("bits per dimension") == 11
+    first = (out / "weights.safetensors").read_bytes()
+    prior = load_prior(out)
+    assert isinstance(prior.model, Ladder) and len(prior.model.rungs) == 10
+    assert prior.sigma_min == pytest.approx(0.01) and prior.sigma_max == pytest.approx(1.0)
+    assert (out / "bits.png").exists()
+    # Finished levels are not trained again, and the result is the same.
+    assert main([str(w) for w in words]) == 0
+    assert (out / "weights.safetensors").read_bytes() == first
+    # Each level starts from the one below: with no training at all they would be equal.
+    r = separate(torch.rand(1, 1, 28, 28), prior, sampler="basis", steps=1)
+    assert torch.isfinite(r.sources).all() and r.evaluations == 2 * 3 * (10 + 1)
+    assert main([str(w) for w in [*words, "--levels", 3]]) == 2
+    assert "divisible by 8" in capsys.readouterr().err

@@ -18,6 +18,7 @@ _COMMANDS = {
     "evaluate": "measure PSNR on test mixtures",
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
     "train": "train a score prior on images",
+    "ladder": "train one flow per noise level, each from the one below",
     "priors": "list priors, or show a prior's card",
     "data": "list data sets, or download one",
 }

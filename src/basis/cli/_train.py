@@ -213,7 +213,7 @@ def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
         if height != width:
             raise BasisError(f"ncsn takes square images; these are {height}x{width}")
         return NCSNDenoiser(NCSN(NCSNConfig(channels=channels, size=height, width=args.width)))
-    mean, std = _moments(images.images)
+    mean, std = pixel_moments(images.images)
     if args.architecture in _LIKELIHOODS:
         try:
             return _likelihood_module(args, channels, height, width, {"mean": mean, "std": std})
@@ -242,7 +242,7 @@ def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:
 
 
 def _likelihood_module(
-    args: argparse.Namespace, channels: int, height: int, width: int, moments: dict[str, float]
+    args: argparse.Namespace, channels: int, height: int, width: int, moments: dict[str, Any]
 ) -> nn.Module:
     """A flow, an autoregressive model or an autoencoder; raises ValueError where the images do not fit."""
     from basis.nn import VAE, Glow, GlowConfig, PixelCNN, PixelCNNConfig, VAEConfig
@@ -283,7 +283,7 @@ def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
         ) from error
 
 
-def _moments(images: Tensor) -> tuple[float, float]:
+def pixel_moments(images: Tensor) -> tuple[float, float]:
     """Mean and standard deviation of all pixels in [0, 1], from their histogram."""
     import torch
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from basis.training._config import TrainConfig
+    from basis.training._ladder import Rung, ladder_weights, plot_ladder, train_ladder
     from basis.training._muon import Muon
     from basis.training._objectives import Denoising, Likelihood
     from basis.training._plot import plot_log
@@ -26,32 +27,40 @@ _HOMES = {
     "Denoising": "_objectives",
     "Likelihood": "_objectives",
     "Muon": "_muon",
+    "Rung": "_ladder",
     "TrainConfig": "_config",
     "Trainer": "_trainer",
     "discrete_sigmas": "_trainer",
     "fit_variance": "_variance",
     "focused_sigmas": "_trainer",
+    "ladder_weights": "_ladder",
     "likelihood_sigmas": "_trainer",
     "one_sigma": "_trainer",
+    "plot_ladder": "_ladder",
     "plot_log": "_plot",
     "read_log": "_trainer",
     "read_state": "_trainer",
+    "train_ladder": "_ladder",
 }
 
 __all__ = [
     "Denoising",
     "Likelihood",
     "Muon",
+    "Rung",
     "TrainConfig",
     "Trainer",
     "discrete_sigmas",
     "fit_variance",
     "focused_sigmas",
+    "ladder_weights",
     "likelihood_sigmas",
     "one_sigma",
+    "plot_ladder",
     "plot_log",
     "read_log",
     "read_state",
+    "train_ladder",
 ]
 
 
