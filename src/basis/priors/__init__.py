@@ -2,6 +2,7 @@
 
 from basis.priors._base import Prior
 from basis.priors._denoiser import DenoiserPrior
+from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._store import (
@@ -16,6 +17,7 @@ from basis.priors._store import (
 
 __all__ = [
     "DenoiserPrior",
+    "FunctionPrior",
     "GaussianMixture",
     "Ladder",
     "LikelihoodPrior",
@@ -23,6 +25,9 @@ __all__ = [
     "PriorEntry",
     "build_module",
     "describe_module",
+    "from_denoiser",
+    "from_log_prob",
+    "from_score",
     "list_priors",
     "load_prior",
     "read_card",
