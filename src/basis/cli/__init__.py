@@ -19,6 +19,7 @@ _COMMANDS = {
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
     "train": "train a score prior on images",
     "ladder": "train one flow per noise level, each from the one below",
+    "check": "say whether a prior is sound for separation",
     "priors": "list priors, or show a prior's card",
     "data": "list data sets, or download one",
 }

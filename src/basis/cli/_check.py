@@ -1,0 +1,57 @@
+"""`basis check`: is a prior sound for separation?"""
+
+from __future__ import annotations
+
+import argparse
+
+from basis.cli._common import add_json, add_root, device_from, natural, write_json
+
+EPILOG = """\
+examples:
+  basis check mnist
+  basis check runs/photos --data photos/ --count 200
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("prior", metavar="NAME|DIR", help="the prior to look at")
+    parser.add_argument(
+        "--data", default="sample", help="held-out images of its kind (default: sample)"
+    )
+    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    parser.add_argument("--count", type=natural, default=256, help="images used (default 256)")
+    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_root(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it; ends with exit code 2 and the verdict when the prior is not sound."""
+    import dataclasses
+
+    from basis import BasisError, load_prior
+    from basis.checks import check_prior, verdict
+    from basis.data import load_images
+
+    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    images = load_images(args.data, "test", root=args.data_root, size=args.size)
+    floats = images.images[: args.count].float().div(255)
+    findings = check_prior(prior, floats.to(prior.device or "cpu"), seed=args.seed)
+    for f in findings:
+        print(f"{'ok ' if f.sound else 'NOT'} {f.name:9} {f.text}")
+    words = verdict(findings)
+    if args.json:
+        record = {
+            "command": args.line,
+            "prior": prior.describe(),
+            "sound": all(f.sound for f in findings),
+            "verdict": words,
+            "findings": [dataclasses.asdict(f) for f in findings],
+        }
+        write_json(args.json, record)
+    if not all(f.sound for f in findings):
+        raise BasisError(f"prior {prior.name!r} is {words}")
+    print(f"prior {prior.name!r} is {words}")

@@ -1,0 +1,99 @@
+"""`basis check` passes sound priors and names what is wrong with broken ones."""
+
+import json
+
+import pytest
+import torch
+
+from basis import BasisError
+from basis.checks import check_prior, gaussian_errors, verdict
+from basis.cli import main
+from basis.data import load_images
+from basis.priors import FunctionPrior, GaussianMixture, LikelihoodPrior, from_denoiser, load_prior
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_images("sample").floats()[:128]
+
+
+@pytest.fixture(scope="module")
+def mnist():
+    return load_prior("mnist")
+
+
+def broken(mnist, function):
+    return from_denoiser(function, mnist.shape, mnist.sigma_min, mnist.sigma_max, name="broken")
+
+
+def faults(prior, images):
+    return {f.name for f in check_prior(prior, images) if not f.sound}
+
+
+def test_the_embedded_prior_is_sound(mnist, digits):
+    findings = check_prior(mnist, digits)
+    assert all(f.sound for f in findings), verdict(findings)
+    assert {"quantity", "range", "sigma", "curve"} <= {f.name for f in findings}
+    assert verdict(findings).startswith("sound")
+
+
+def test_a_range_that_is_not_converted(mnist, digits):
+    """A model of [-1, 1] that is fed and believed in [0, 1]."""
+    prior = broken(mnist, lambda x, s: 2 * mnist.denoise((x + 1) / 2, s / 2) - 1)
+    assert "range" in faults(prior, digits)
+    assert "[-1, 1]" in verdict(check_prior(prior, digits))
+    mended = FunctionPrior(prior.function, "denoiser", prior.shape, 0.01, 5.0, pixels=(-1.0, 1.0))
+    assert not faults(mended, digits)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_noise_levels_off_by_two(mnist, digits, factor):
+    prior = broken(mnist, lambda x, s: mnist.denoise(x, s * factor))
+    assert "sigma" in faults(prior, digits)
+    assert f"factor of {1 / factor:g}" in verdict(check_prior(prior, digits))
+
+
+def test_the_noise_instead_of_the_image(mnist, digits):
+    prior = broken(mnist, lambda x, s: (x - mnist.denoise(x, s)) / s.view(-1, 1, 1, 1))
+    assert faults(prior, digits) >= {"quantity"}
+    assert "wrong prediction type" in verdict(check_prior(prior, digits))
+
+
+def test_an_untrained_model_and_nan(mnist, digits):
+    assert "curve" in faults(broken(mnist, lambda x, s: 0.9 * x), digits)
+    nan = check_prior(broken(mnist, lambda x, s: x * torch.nan), digits)
+    assert [f.name for f in nan] == ["finite"] and not nan[0].sound
+    with pytest.raises(BasisError, match="images of its kind"):
+        check_prior(mnist, digits[:, :, :14])
+
+
+def test_a_score_that_is_not_the_gradient():
+    g = torch.Generator().manual_seed(0)
+    prior = GaussianMixture(torch.full((1, 1, 4, 4), 0.5), torch.tensor([0.05]))
+    images = prior.sample(64, g)
+    assert "gradient" not in faults(prior, images)
+
+    class Liar(LikelihoodPrior):
+        def log_prob(self, x, sigma):
+            return 2 * prior.log_prob(x, sigma)
+
+    liar = Liar(prior, (1, 4, 4), 0.01, 2.0)
+    assert "gradient" in faults(liar, images)
+
+
+def test_gaussian_errors_are_those_of_the_exact_prior():
+    g = torch.Generator().manual_seed(0)
+    prior = GaussianMixture(
+        torch.full((1, 1, 2, 2), 0.5, dtype=torch.float64), torch.tensor([0.04])
+    )
+    images = prior.sample(20_000, g)
+    for sigma, found in zip((0.1, 0.5), gaussian_errors(images, (0.1, 0.5)), strict=True):
+        assert found == pytest.approx(0.04 / (0.04 + sigma**2), rel=0.02)
+
+
+def test_command(tmp_path, capsys):
+    path = tmp_path / "check.json"
+    assert main(["check", "mnist", "--count", "64", "--json", str(path)]) == 0
+    assert "'mnist' is sound" in capsys.readouterr().out
+    assert json.loads(path.read_text())["sound"] is True
+    assert main(["check", "nothing"]) == 2
