@@ -307,6 +307,7 @@ def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> 
     """PSNR against evaluations and against time, one point per way."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -337,6 +338,9 @@ def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> 
             )
         ax.set(xlabel=label, xscale="log")
         ax.margins(x=0.16)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid(alpha=0.25, which="both")
         ax.spines[["top", "right"]].set_visible(False)
     for r in rows:
