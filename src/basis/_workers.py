@@ -52,7 +52,7 @@ def run_all(
     jobs = list(enumerate(pieces))
     if workers <= 1 or len(jobs) == 1:
         return [one(job) for job in jobs]
-    with _threads(1), ThreadPoolExecutor(workers) as pool:
+    with threads(1), ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(one, job) for job in jobs]
         try:
             results = [future.result() for future in futures]
@@ -70,7 +70,7 @@ def run_all(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
     """torch's own threads per operation for the length of the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

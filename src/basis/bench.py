@@ -97,10 +97,8 @@ def measure_quality(
 
 
 def average_quality(pairs: Pairs) -> Quality:
-    """The row to beat: every source is the mixture divided by their number."""
-    k = pairs.sources.shape[1]
-    average = (pairs.mix((1.0,) * k) / k)[:, None].expand(pairs.sources.shape)
-    scores = metrics.psnr(average, pairs.sources)
+    """The row to beat."""
+    scores = metrics.psnr(pairs.average(), pairs.sources)
     s = metrics.summarise(scores)
     return Quality(
         "average", s.mean, s.stderr, s.median, s.count, 0.0, 0, 0.0, 0.0, scores.tolist()
@@ -129,7 +127,7 @@ def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Sp
 
     from torch.utils.flop_counter import FlopCounterMode
 
-    from basis._workers import default_workers
+    from basis._workers import default_workers, threads
 
     device = prior.device or torch.device("cpu")
     x = torch.rand(batch, *prior.shape, device=device)
@@ -139,7 +137,6 @@ def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Sp
         prior.denoise(x[:1], sigma)
     flop = counter.get_total_flops() / 1e9
 
-    threads = torch.get_num_threads()
     workers = default_workers(device)
 
     def denoise() -> None:
@@ -147,13 +144,10 @@ def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Sp
             prior.moments(x, sigma)
         _wait(device)
 
-    torch.set_num_threads(1 if workers > 1 else threads)
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            counts = pool.map(lambda _: _repeat(denoise, seconds), range(workers))
-            rate = sum(batch * n / took for n, took in counts)
-    finally:
-        torch.set_num_threads(threads)
+    own = torch.get_num_threads()
+    with threads(1 if workers > 1 else own), ThreadPoolExecutor(workers) as pool:
+        counts = pool.map(lambda _: _repeat(denoise, seconds), range(workers))
+        rate = sum(batch * n / took for n, took in counts)
 
     side = 2048
     a, b = (torch.rand(side, side, device=device) for _ in range(2))
@@ -163,7 +157,7 @@ def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Sp
         _wait(device)
 
     n, took = _repeat(multiply, seconds)
-    return Speed(rate, flop, rate * flop, n * 2 * side**3 / took / 1e9, threads)
+    return Speed(rate, flop, rate * flop, n * 2 * side**3 / took / 1e9, own)
 
 
 def _repeat(call: Callable[[], object], seconds: float) -> tuple[int, float]:

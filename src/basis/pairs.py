@@ -44,6 +44,11 @@ class Pairs:
         weights = torch.as_tensor(alphas, dtype=self.sources.dtype)
         return torch.einsum("k,bkchw->bchw", weights, self.sources)
 
+    def average(self) -> Tensor:
+        """The row to beat: every source is the mixture (of equal weights) divided by their number."""
+        k = self.sources.shape[1]
+        return (self.mix((1.0,) * k) / k)[:, None].expand(self.sources.shape)
+
 
 def draw_pairs(
     images: ImageSet, count: int, *, k: int = 2, protocol: Protocol = "agnostic", seed: int = 0

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._files import write_text
-from basis.cli._common import add_json, add_root, device_from, natural, progress_bar, write_json
+from basis.cli._common import (
+    add_json,
+    add_pairs,
+    add_root,
+    device_from,
+    natural,
+    progress_bar,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from basis.bench import Growth, Quality
@@ -28,10 +36,7 @@ The folder gets bench.md (the tables), bench.png (PSNR against cost) and bench.j
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
-    parser.add_argument("--pairs", type=natural, default=64, help="mixtures (default 64)")
-    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
-    parser.add_argument("--protocol", choices=("agnostic", "split"), default="agnostic")
+    add_pairs(parser, 64)
     parser.add_argument(
         "--ways",
         nargs="+",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from basis import Mixing, Prior, Progress, Result, Sampler
+    from basis.data import ImageSet
 
 # `basis.samplers.SAMPLERS` has the same names; asking it would cost --help an import of torch.
 _SAMPLERS = (
@@ -64,6 +65,38 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
     parser.add_argument("--json", metavar="PATH", help="also write what was measured as JSON")
+
+
+def add_pairs(parser: argparse.ArgumentParser, count: int) -> None:
+    """Which test mixtures are measured on, `count` of them by default."""
+    parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
+    parser.add_argument("--pairs", type=natural, default=count, help=f"mixtures (default {count})")
+    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
+    parser.add_argument("--protocol", choices=("agnostic", "split"), default="agnostic")
+
+
+def add_training_set(parser: argparse.ArgumentParser) -> None:
+    """What a prior is trained on, and where it goes."""
+    parser.add_argument("--data", default="mnist", help="mnist, cifar10, sample, a folder or .npy")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
+    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    parser.add_argument(
+        "--held-out", type=natural, default=512, help="images kept for validation (512)"
+    )
+
+
+def training_set(args: argparse.Namespace) -> ImageSet:
+    """The images that `add_training_set`'s arguments name; more than are held out."""
+    from basis.data import load_images
+
+    images = load_images(args.data, "train", root=args.data_root, size=args.size)
+    if len(images) <= args.held_out:
+        raise BasisError(
+            f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
+            "kept for validation (--held-out)"
+        )
+    return images
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from basis.cli._common import (
     add_json,
+    add_pairs,
     add_root,
     add_sampling,
     device_from,
-    natural,
     run_separation,
     sampler_from,
     way,
@@ -29,10 +29,7 @@ examples:
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
-    parser.add_argument("--pairs", type=natural, default=256, help="mixtures (default 256)")
-    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
-    parser.add_argument("--protocol", choices=("agnostic", "split"), default="agnostic")
+    add_pairs(parser, 256)
     add_sampling(parser)
     add_root(parser)
     add_json(parser)
@@ -52,8 +49,7 @@ def run(args: argparse.Namespace) -> None:
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     alphas = (1.0,) * args.k
     mixture = pairs.mix(alphas)
-    average = (mixture / args.k)[:, None].expand(pairs.sources.shape)
-    rows: dict[str, Any] = {"average": metrics.psnr(average, pairs.sources)}
+    rows: dict[str, Any] = {"average": metrics.psnr(pairs.average(), pairs.sources)}
     mixing = mixings.mixture(alphas, images.images.shape[1])
     name = way(args)
     label = f"{name} on {args.pairs} mixtures"

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from basis.cli._common import add_root, device_from, natural
+from basis.cli._common import add_root, add_training_set, device_from, natural, training_set
 
 EPILOG = """\
 examples:
@@ -22,10 +22,7 @@ on when the same command is given again. The folder then holds a prior (basis se
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("--data", default="mnist", help="mnist, cifar10, sample, a folder or .npy")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the ladder")
-    parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
-    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    add_training_set(parser)
     parser.add_argument(
         "--first", type=natural, default=400_000, help="images for the noiseless model (400000)"
     )
@@ -38,7 +35,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coupling", choices=("affine", "additive"), default="affine")
     parser.add_argument("--batch", type=natural, default=128, help="images per step (128)")
     parser.add_argument("--adam-lr", type=float, default=1e-3, help="step size (1e-3)")
-    parser.add_argument("--held-out", type=natural, default=512, help="images for validation (512)")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     add_root(parser)
@@ -48,18 +44,12 @@ def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis._errors import BasisError
     from basis.cli._train import pixel_moments
-    from basis.data import load_images
     from basis.nn import GlowConfig
     from basis.priors import save_prior
     from basis.studies import paper_sigmas
     from basis.training import TrainConfig, ladder_weights, plot_ladder, train_ladder
 
-    images = load_images(args.data, "train", root=args.data_root, size=args.size)
-    if len(images) <= args.held_out:
-        raise BasisError(
-            f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
-            "kept for validation (--held-out)"
-        )
+    images = training_set(args)
     _, channels, height, width = images.images.shape
     if height != width or height % 2**args.levels:
         raise BasisError(

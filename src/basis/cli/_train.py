@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._common import add_root, device_from, natural, number
+from basis.cli._common import add_root, add_training_set, device_from, natural, number, training_set
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,10 +34,7 @@ to train longer. The folder then holds a prior: basis separate sample --prior ru
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("--data", default="mnist", help="mnist, cifar10, sample, a folder or .npy")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
-    parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
-    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    add_training_set(parser)
     parser.add_argument(
         "--init", metavar="NAME|DIR", help="start a new run from this prior's weights"
     )
@@ -80,9 +77,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         else:
             convert = natural if kind is int and name != "seed" else kind
             training.add_argument(flag, type=convert, default=default, help=f"{text} ({default:g})")
-    training.add_argument(
-        "--held-out", type=natural, default=512, help="images kept for validation (512)"
-    )
     add_root(parser)
 
 
@@ -91,7 +85,6 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from basis._errors import BasisError
-    from basis.data import load_images
     from basis.priors import describe_module
     from basis.training import (
         Denoising,
@@ -107,12 +100,7 @@ def run(args: argparse.Namespace) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     config = TrainConfig(**{f.name: getattr(args, f.name) for f in dataclasses.fields(TrainConfig)})
-    images = load_images(args.data, "train", root=args.data_root, size=args.size)
-    if len(images) <= args.held_out:
-        raise BasisError(
-            f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
-            "kept for validation (--held-out)"
-        )
+    images = training_set(args)
     torch.manual_seed(config.seed)
     module = _module(args, images)
     if args.init:

@@ -184,6 +184,12 @@ def check_numbers(sampler: Sampler, **least: float) -> None:
             raise BasisError(f"{name} must be a number {relation} {bound:g}, not {value}")
 
 
+def check_share(share: float) -> None:
+    """Refuses a share of the steps, as `two_paces` takes it, that is not one."""
+    if not 0 <= share <= 1:
+        raise BasisError(f"share must be from 0 to 1, not {share}")
+
+
 def geometric(first: float, last: float, count: int) -> list[float]:
     """`count` numbers in geometric progression, both ends among them."""
     if count == 1:

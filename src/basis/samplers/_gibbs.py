@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.samplers._base import Problem, Sampler, State, check_numbers, geometric, two_paces
+from basis.samplers._base import (
+    Problem,
+    Sampler,
+    State,
+    check_numbers,
+    check_share,
+    geometric,
+    two_paces,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Gibbs(Sampler):
     def __post_init__(self) -> None:
         check_numbers(self, steps=1, sigma_max=0.0, sigma_turn=0.0, sigma_min=0.0, temperature=0)
         check_order(self)
+        check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
         yield from self.walk(problem, first_guess(problem))
@@ -95,5 +104,3 @@ def check_order(sampler: Gibbs) -> None:
             "noise levels must fall from sigma_max to sigma_turn to sigma_min, not "
             f"{sampler.sigma_max:g}, {sampler.sigma_turn:g}, {sampler.sigma_min:g}"
         )
-    if not 0 <= sampler.share <= 1:
-        raise BasisError(f"share must be from 0 to 1, not {sampler.share}")

@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 
 from basis._errors import BasisError
-from basis.samplers._base import Problem, Sampler, State, check_numbers, two_paces
+from basis.samplers._base import Problem, Sampler, State, check_numbers, check_share, two_paces
 from basis.samplers._gibbs import first_guess
 
 
@@ -52,8 +52,7 @@ class Langevin(Sampler):
         check_numbers(
             self, steps=1, sigma_max=0.0, sigma_turn=0.0, sigma_min=0.0, rate=0.0, weight=0.0
         )
-        if not 0 <= self.share <= 1:
-            raise BasisError(f"share must be from 0 to 1, not {self.share}")
+        check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
         sigmas = two_paces(

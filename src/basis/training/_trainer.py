@@ -39,6 +39,12 @@ RESUMABLE = ("images", "cooldown")
 SigmaDraw = Callable[[int, torch.Generator], Tensor]
 
 
+def log_uniform(count: int, low: float, high: float, generator: torch.Generator) -> Tensor:
+    """Numbers whose logarithms are uniform between those of low and high."""
+    bottom, top = math.log(low), math.log(high)
+    return (torch.rand(count, generator=generator) * (top - bottom) + bottom).exp()
+
+
 def focused_sigmas(config: TrainConfig) -> SigmaDraw:
     """Noise levels as `TrainConfig` describes them."""
     low, high = math.log(config.sigma_min), math.log(config.sigma_max)
@@ -55,11 +61,10 @@ def focused_sigmas(config: TrainConfig) -> SigmaDraw:
 
 def likelihood_sigmas(config: TrainConfig, noiseless: float = 0.1) -> SigmaDraw:
     """Noise levels log-uniform over the whole range, and none at all for a share of the images."""
-    low, high = math.log(config.sigma_min), math.log(config.sigma_max)
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         coin = torch.rand(count, generator=generator)
-        sigma = (torch.rand(count, generator=generator) * (high - low) + low).exp()
+        sigma = log_uniform(count, config.sigma_min, config.sigma_max, generator)
         return torch.where(coin < noiseless, torch.zeros(()), sigma)
 
     return draw

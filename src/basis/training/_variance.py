@@ -8,13 +8,13 @@ Gaussian likelihood, whose optimum is the mean squared error.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from basis.nn import Denoiser, VarianceHead
+from basis.training._objectives import Denoising
+from basis.training._trainer import log_uniform
 
 
 def fit_variance(
@@ -45,7 +45,6 @@ def fit_variance(
     head.requires_grad_(True)
     optimizer = torch.optim.Adam(head.parameters(), lr)
     generator = torch.Generator().manual_seed(seed)
-    low, high = math.log(sigma_min), math.log(sigma_max)
     steps = max(1, count // batch)
     losses = []
     bar = tqdm(
@@ -56,9 +55,8 @@ def fit_variance(
             group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
         pick = torch.randint(len(images), (batch,), generator=generator)
         clean = images[pick].float().div_(255)
-        sigma = (torch.rand(batch, generator=generator) * (high - low) + low).exp()
-        s = sigma.view(-1, 1, 1, 1)
-        noisy = clean + s * torch.randn(clean.shape, generator=generator)
+        sigma = log_uniform(batch, sigma_min, sigma_max, generator)
+        noisy = Denoising().noisy(clean, sigma, generator)
         clean, noisy, sigma = (t.to(device) for t in (clean, noisy, sigma))
         with torch.no_grad():
             features = denoiser.features(noisy, sigma)
