@@ -20,7 +20,8 @@ _COMMANDS = {
     "train": "train a score prior on images",
     "ladder": "train one flow per noise level, each from the one below",
     "check": "say whether a prior is sound for separation",
-    "priors": "list priors, or show a prior's card",
+    "priors": "list priors, show a card, or add a prior",
+    "convert": "make a prior of a published NCSN or Glow checkpoint",
     "data": "list data sets, or download one",
 }
 

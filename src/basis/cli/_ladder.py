@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from basis.cli._common import add_root, add_training_set, device_from, natural, training_set
+from basis.cli._common import add_root, add_training_set, device_from, natural, number, training_set
 
 EPILOG = """\
 examples:
@@ -34,7 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=natural, default=96, help="hidden channels (96)")
     parser.add_argument("--coupling", choices=("affine", "additive"), default="affine")
     parser.add_argument("--batch", type=natural, default=128, help="images per step (128)")
-    parser.add_argument("--adam-lr", type=float, default=1e-3, help="step size (1e-3)")
+    parser.add_argument("--lr", type=number, default=0.03, help="step of the matrices (0.03)")
+    parser.add_argument("--adam-lr", type=number, default=2e-3, help="step of the rest (2e-3)")
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     add_root(parser)
@@ -67,9 +68,8 @@ def run(args: argparse.Namespace) -> None:
         mean=mean,
         std=std,
     )
-    # Adam alone: fine-tuning is to change the model below as little as the noise asks for.
     config = TrainConfig(
-        batch=args.batch, adam_lr=args.adam_lr, smallest=10**9, warmup=5_000, seed=args.seed
+        batch=args.batch, lr=args.lr, adam_lr=args.adam_lr, warmup=5_000, seed=args.seed
     )
     sigmas = paper_sigmas()[::-1]
     out = Path(args.out)

@@ -263,9 +263,9 @@ def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
     prior = load_prior(args.init, root=args.data_root)
     try:
         # A variance head is not part of what training starts from; it is fitted anew at the end.
-        weights = prior.module.state_dict()
+        weights = prior.module.state_dict()  # type: ignore[attr-defined]
         module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
-    except RuntimeError as error:
+    except (AttributeError, RuntimeError) as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"
         ) from error

@@ -138,15 +138,21 @@ class _EdgeConv(nn.Module):
         extra = 1 if self.pad else 0
         self.weight = nn.Parameter(torch.randn(width, channels + extra, size, size) * 0.05)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, norm: ActNorm | None = None) -> Tensor:
+        """The convolution, with the norm that follows it folded in: one pass over the result instead of three."""
+        weight: Tensor = self.weight
+        bias = None
+        if norm is not None:
+            scale = norm.log_scale().exp()
+            weight, bias = weight * scale[:, None, None, None], norm.bias * scale
         if not self.pad:
-            return F.conv2d(x, self.weight)
+            return F.conv2d(x, weight, bias)
         edge = torch.zeros_like(x[:1, :1])
         sides = (self.pad,) * 4
         edge = F.pad(edge, sides, value=1.0)
         # The border's part is the same for every image, so it is computed once.
-        border = F.conv2d(edge, self.weight[:, -1:])
-        return F.conv2d(x, self.weight[:, :-1], padding=self.pad) + border
+        border = F.conv2d(edge, weight[:, -1:], bias)
+        return F.conv2d(x, weight[:, :-1], padding=self.pad) + border
 
 
 class _ZeroConv(nn.Module):
@@ -197,11 +203,11 @@ class _Coupling(nn.Module):
         return torch.cat([kept, changed], dim=1)
 
     def _numbers(self, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        h = self.norm0(self.conv0(kept))
+        h = self.conv0(kept, self.norm0)
         if self.level is not None and emb is not None:
             scale, shift = self.level(emb)
-            h = h * scale.exp() + shift
-        h = F.relu(self.norm1(self.conv1(F.relu(h))))
+            h = torch.addcmul(shift, h, scale.exp())
+        h = F.relu(self.conv1(F.relu(h), self.norm1))
         out = self.out(h)
         if not self.affine:
             return torch.zeros_like(out), out
@@ -216,8 +222,7 @@ class _Coupling(nn.Module):
         kept, _ = x.chunk(2, dim=1)
         h = self.conv0(kept)
         self.norm0.start(h)
-        h = self.conv1(F.relu(self.norm0(h)))
-        self.norm1.start(h)
+        self.norm1.start(self.conv1(F.relu(self.norm0(h))))
 
 
 class _Step(nn.Module):

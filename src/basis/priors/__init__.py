@@ -7,12 +7,14 @@ from basis.priors._gaussian import GaussianMixture
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._store import (
     PriorEntry,
+    add_prior,
     build_module,
     describe_module,
     list_priors,
     load_prior,
     read_card,
     save_prior,
+    write_prior,
 )
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "LikelihoodPrior",
     "Prior",
     "PriorEntry",
+    "add_prior",
     "build_module",
     "describe_module",
     "from_denoiser",
@@ -32,4 +35,5 @@ __all__ = [
     "load_prior",
     "read_card",
     "save_prior",
+    "write_prior",
 ]

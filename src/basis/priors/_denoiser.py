@@ -47,12 +47,9 @@ class DenoiserPrior(Prior):
         return self
 
     @property
-    def _dtype(self) -> torch.dtype:
-        return next(self.module.parameters()).dtype
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.module.parameters()).device
+    def device(self) -> torch.device | None:
+        p = next(self.module.parameters(), None)
+        return None if p is None else p.device
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return self._apply(lambda x, s: (self.module(x, s),), x, sigma)[0]
@@ -78,7 +75,8 @@ class DenoiserPrior(Prior):
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
         """The network's answers in the precision of x, cut into chunks."""
-        own = x.to(self._dtype)
+        p = next(self.module.parameters(), x)
+        own = x.to(p.dtype)
         s = as_sigmas(sigma, own)
         if len(x) <= self.chunk:
             return [out.to(x.dtype) for out in call(own, s)]

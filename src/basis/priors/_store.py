@@ -2,13 +2,20 @@
 
 The card says what the weights are (architecture, shape, noise range), where they come from (data, training,
 licence), how good they are (figures with their commands) and what their checksum is. Nothing is ever unpickled.
+
+Beside such folders, `load_prior` takes pipelines in diffusers' layout, names on the model hub, and names that installed
+packages register under the entry point group `basis.priors`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +41,7 @@ from basis.nn import (
     VAEConfig,
     VarianceHead,
 )
+from basis.priors._base import Prior
 from basis.priors._denoiser import DenoiserPrior
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 
@@ -48,13 +56,18 @@ _FLAT: dict[str, tuple[Any, Any]] = {
 _REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256")
 
 
+GROUP = "basis.priors"
+_HUB_NAME = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)")
+
+
 @dataclass(frozen=True)
 class PriorEntry:
-    """A prior that `load_prior` can find by name."""
+    """A prior that `load_prior` can find by name: in a folder, or made by an installed package."""
 
     name: str
-    folder: Path
+    folder: Path | None
     card: dict[str, Any]
+    maker: EntryPoint | None = None
 
 
 def build_module(architecture: Mapping[str, Any]) -> nn.Module:
@@ -74,10 +87,15 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
         if kind == "ladder":
             rung = {"kind": "glow", "network": sizes}
             return Ladder({float(s): build_module(rung) for s in architecture["sigmas"]})
+        if kind == "diffusers":
+            from basis.adapters._diffusers import build
+
+            return build(sizes, architecture["scheduler"], architecture.get("pixels"))
     except (KeyError, TypeError, ValueError) as error:
         raise BasisError(f"a card's architecture cannot be built: {error}") from error
     raise BasisError(
-        f"unknown architecture {kind!r} in a card; known are unet, ncsn, ladder, {', '.join(_FLAT)}"
+        f"unknown architecture {kind!r} in a card; known are unet, ncsn, ladder, diffusers, "
+        f"{', '.join(_FLAT)}"
     )
 
 
@@ -95,6 +113,15 @@ def describe_module(module: nn.Module) -> dict[str, Any]:
     if isinstance(module, Ladder) and isinstance(module.rungs[0], Glow):
         sizes = asdict(module.rungs[0].config)
         return {"kind": "ladder", "network": sizes, "sigmas": list(module.sigmas)}
+    from basis.adapters._diffusers import DiffusersDenoiser
+
+    if isinstance(module, DiffusersDenoiser):
+        return {
+            "kind": "diffusers",
+            "network": json.loads(module.network.to_json_string()),
+            "scheduler": module.scheduler,
+            "pixels": list(module.pixels),
+        }
     raise BasisError(f"a {type(module).__name__} cannot be described by a card")
 
 
@@ -122,6 +149,75 @@ def save_prior(
     return folder
 
 
+def write_prior(
+    prior: Prior, folder: str | Path, *, dtype: torch.dtype = torch.float32, **about: Any
+) -> Path:
+    """Saves a prior that is a network of a kind this package can build again.
+
+    Args:
+        prior: A `DenoiserPrior` or `LikelihoodPrior`.
+        folder: Where; made when missing. `load_prior(folder)` gives the prior back.
+        dtype: The precision of the weights on disk.
+        about: What the card shall say beside what it must: title, licence, data, training, quality.
+    """
+    module = getattr(prior, "module", None)
+    if not isinstance(module, nn.Module):
+        raise BasisError(
+            f"prior {prior.name!r} is not a network that can be saved: a card describes networks"
+        )
+    card = {
+        **getattr(prior, "card", {}),
+        "name": prior.name,
+        "architecture": describe_module(module),
+        "shape": list(prior.shape),
+        "sigma_min": prior.sigma_min,
+        "sigma_max": prior.sigma_max,
+        **about,
+    }
+    return save_prior(folder, dict(module.named_parameters()), card, dtype=dtype)
+
+
+def add_prior(
+    source: str | Path, *, name: str | None = None, root: str | Path | None = None
+) -> PriorEntry:
+    """Puts a prior on the shelf below the data root, where `load_prior` finds it by name.
+
+    Args:
+        source: A prior's folder, a pipeline's folder in diffusers' layout, or a name on the model hub.
+        name: What to call it; its folder's or hub name by default.
+        root: The data root.
+
+    It is loaded before it is put in place, so that what lies on the shelf works.
+    """
+    from basis.data import data_root
+
+    text = str(source).rstrip("/")
+    folder = find_prior(source, root)
+    called = name or (Path(text).name if (hub_name(text) or Path(text).name) else folder.name)
+    if not re.fullmatch(r"[\w.-]+", called) or called.startswith("."):
+        raise BasisError(
+            f"a prior cannot be called {called!r}: letters, digits, _, - and . will do"
+        )
+    shelf = data_root(root) / "priors"
+    if (shelf / called).exists() or (_EMBEDDED / called).exists():
+        raise BasisError(f"there is a prior called {called!r} already; choose another with --name")
+    prior = load_prior(folder)
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=shelf, prefix=".adding-") as work:
+            new = Path(work, called)
+            if (folder / CARD).is_file():
+                new.mkdir()
+                for file in (WEIGHTS, CARD):
+                    shutil.copyfile(folder / file, new / file)
+            else:
+                write_prior(prior, new, name=called, title=f"converted from {text.split('/')[-1]}")
+            new.rename(shelf / called)
+    except OSError as error:
+        raise BasisError(f"cannot write {shelf}: {error.strerror}") from error
+    return PriorEntry(called, shelf / called, read_card(shelf / called))
+
+
 def read_card(folder: str | Path) -> dict[str, Any]:
     """The card of a prior's folder, checked to hold what loading needs."""
     path = Path(folder) / CARD
@@ -138,7 +234,7 @@ def read_card(folder: str | Path) -> dict[str, Any]:
 
 
 def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
-    """The priors that can be loaded by name: those of the package, then those below the data root."""
+    """The priors that can be loaded by name: the package's, those below the data root, and other packages'."""
     from basis.data import data_root
 
     entries: dict[str, PriorEntry] = {}
@@ -146,6 +242,10 @@ def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
         for path in sorted(shelf.glob(f"*/{CARD}")):
             name = path.parent.name
             entries.setdefault(name, PriorEntry(name, path.parent, read_card(path.parent)))
+    for maker in entry_points(group=GROUP):
+        package = maker.dist.name if maker.dist else maker.module
+        card = {"name": maker.name, "title": f"made by the package {package}"}
+        entries.setdefault(maker.name, PriorEntry(maker.name, None, card, maker))
     return list(entries.values())
 
 
@@ -155,15 +255,24 @@ def load_prior(
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> DenoiserPrior | LikelihoodPrior:
-    """Loads a prior by name ("mnist") or from a folder.
+) -> Prior:
+    """Loads a prior by name ("mnist"), from a folder, or from the model hub ("owner/name").
 
     Args:
-        source: A name from `list_priors`, or a folder with a card and weights.
+        source: A name from `list_priors`; a folder with a card and weights, or with a diffusers pipeline; or a
+            name on the model hub (`hf:owner/name` says so expressly), which needs the package huggingface_hub.
         root: The data root whose `priors` folder is searched after the package's own.
         device, dtype: Where, and in which precision, it computes.
     """
+    maker = _maker(source, root)
+    if maker is not None:
+        return _made(maker).to(device, dtype)
     folder = find_prior(source, root)
+    if not (folder / CARD).is_file():
+        from basis.adapters._diffusers import from_diffusers, is_pipeline_folder
+
+        if is_pipeline_folder(folder):
+            return from_diffusers(folder).to(device, dtype)
     card = read_card(folder)
     module = build_module(card["architecture"])
     weights = _read_weights(folder, card["sha256"])
@@ -208,13 +317,66 @@ def _read_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
 
 
 def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
-    """The folder of a prior given by name or by folder."""
+    """The folder of a prior given by name, by folder, or by its name on the model hub."""
     path = Path(source)
     if isinstance(source, str) and path.name == source:
         for entry in list_priors(root):
-            if entry.name == source:
+            if entry.name == source and entry.folder is not None:
                 return entry.folder
     if path.is_dir():
         return path
+    wanted = hub_name(source)
+    if wanted is not None:
+        return _fetch(wanted)
     names = ", ".join(entry.name for entry in list_priors(root)) or "none"
-    raise BasisError(f"unknown prior {str(source)!r}: give a folder or one of these names: {names}")
+    raise BasisError(
+        f"unknown prior {str(source)!r}: give a folder, hf:owner/name for one on the model hub, or one of "
+        f"these names: {names}"
+    )
+
+
+def hub_name(source: str | Path) -> str | None:
+    """owner/name where the source reads like one on the model hub and is no folder here."""
+    match = _HUB_NAME.fullmatch(source) if isinstance(source, str) else None
+    return match[1] if match and not Path(source).exists() else None
+
+
+def _fetch(name: str) -> Path:
+    """The hub's files of a prior, from its cache where they are there already."""
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise BasisError(
+            f"{name!r} is neither a prior nor a folder here; to take it from the model hub: "
+            "pip install huggingface_hub"
+        ) from error
+    wanted = ["*.json", "*.safetensors", "*diffusion_pytorch_model.bin"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BasisError(
+            f"{name!r} is no folder here and cannot be had from the model hub: {line}"
+        ) from error
+
+
+def _maker(source: str | Path, root: str | Path | None) -> EntryPoint | None:
+    """The installed package's maker of this name, unless a folder has the name first."""
+    if not isinstance(source, str):
+        return None
+    return next((e.maker for e in list_priors(root) if e.name == source), None)
+
+
+def _made(maker: EntryPoint) -> Prior:
+    try:
+        made: Callable[[], Any] = maker.load()
+        prior = made()
+    except Exception as error:
+        # Another package's code: whatever it raises, the user is told whose it was.
+        raise BasisError(
+            f"prior {maker.name!r}: {maker.value} failed with {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(prior, Prior):
+        raise BasisError(f"prior {maker.name!r}: {maker.value} did not return a Prior")
+    return prior

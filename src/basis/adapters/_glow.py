@@ -1,0 +1,185 @@
+"""Published Glow checkpoints (TensorFlow 1) as priors.
+
+The names are those of OpenAI's code (github.com/openai/glow) below a scope `model`; the paper's authors fine-tuned ten of them, one
+per noise level. Convolutions are stored (height, width, in, out) and become (out, in, height, width); the matrix W
+of a 1x1 convolution multiplies channels from the right, so that ours is its transpose; actnorms are stored as (1, 1,
+1, channels). What this package computes from them is what the published graph computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis.adapters._tensorflow import read_checkpoint
+from basis.nn import Glow, GlowConfig
+from basis.priors import Ladder, describe_module, save_prior
+
+_AVERAGE = "/ExponentialMovingAverage"
+_NORM = {"actnorm_center/b": "bias", "actnorm_scale/logs": "logs"}
+_ZERO = {"W": "conv.weight", "b": "bias", "logs": "logs"}
+
+
+def _kernel(t: Tensor) -> Tensor:
+    return t.permute(3, 2, 0, 1)
+
+
+def _flat(t: Tensor) -> Tensor:
+    return t.reshape(-1)
+
+
+def _names(levels: int, depth: int, top: bool) -> dict[str, tuple[str, Callable[[Tensor], Tensor]]]:
+    """Our name of each parameter, to its variable and how that is laid out anew."""
+    names: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {}
+
+    def norm(ours: str, theirs: str) -> None:
+        for variable, parameter in _NORM.items():
+            names[f"{ours}.{parameter}"] = (f"{theirs}/{variable}", _flat)
+
+    def zero(ours: str, theirs: str) -> None:
+        for variable, parameter in _ZERO.items():
+            names[f"{ours}.{parameter}"] = (
+                f"{theirs}/{variable}",
+                _kernel if variable == "W" else _flat,
+            )
+
+    for level in range(levels):
+        for step in range(depth):
+            ours, theirs = f"flows.{level}.{step}", f"{level}/{step}"
+            norm(f"{ours}.norm", theirs)
+            names[f"{ours}.mix.weight"] = (f"{theirs}/invconv/W", Tensor.t)
+            for number in (0, 1):
+                layer = f"{theirs}/f1/l_{number + 1}"
+                names[f"{ours}.coupling.conv{number}.weight"] = (f"{layer}/W", _kernel)
+                norm(f"{ours}.coupling.norm{number}", layer)
+            zero(f"{ours}.coupling.out", f"{theirs}/f1/l_last")
+        if level < levels - 1:
+            zero(f"splits.{level}", f"pool{level}/conv")
+    if top:
+        zero("top", "prior/p")
+    return names
+
+
+def read_glow(prefix: str | Path, size: int, *, noisy: bool) -> Glow:
+    """A published checkpoint as a `Glow`.
+
+    Args:
+        prefix: The checkpoint's path without `.index`.
+        size: The side of its images, which no weight tells.
+        noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did, or trained on
+            (v + u) / 256 - 1/2 with u uniform, as published.
+    """
+
+    def wanted(name: str) -> bool:
+        return re.search(r"(^|/)model/", name) is not None
+
+    found = read_checkpoint(prefix, wanted)
+    # The averaged weights, where the file holds them, are the ones to use.
+    variables = {_short(n): t for n, t in found.items() if not n.endswith(_AVERAGE)}
+    variables |= {
+        _short(n.removesuffix(_AVERAGE)): t for n, t in found.items() if n.endswith(_AVERAGE)
+    }
+    config = _config(prefix, variables, size, noisy)
+    names = _names(config.levels, config.depth, config.learned_top)
+    missing = [theirs for theirs, _ in names.values() if theirs not in variables]
+    if missing:
+        raise BasisError(f"{prefix} is no published Glow: it has no variable model/{missing[0]}")
+    model = Glow(config)
+    weights = {ours: layout(variables[theirs]) for ours, (theirs, layout) in names.items()}
+    wrong = [n for n, p in model.named_parameters() if n in weights and weights[n].shape != p.shape]
+    if wrong:
+        raise BasisError(f"{prefix}: model/{names[wrong[0]][0]} has an unexpected shape")
+    model.load_state_dict(weights, strict=False)
+    model.started.data.fill_(1.0)
+    return model
+
+
+def _short(name: str) -> str:
+    """A variable's name below the scope `model`, whatever scopes are around that."""
+    return name[re.search(r"(^|/)model/", name).end() :]  # type: ignore[union-attr]
+
+
+def _config(prefix: str | Path, variables: dict[str, Tensor], size: int, noisy: bool) -> GlowConfig:
+    steps = [m for n in variables if (m := re.fullmatch(r"(\d+)/(\d+)/invconv/W", n))]
+    if not steps:
+        raise BasisError(
+            f"{prefix} is no published Glow: it has no variables like model/0/0/invconv/W"
+        )
+    if any(n.startswith("prior/y_emb/") for n in variables):
+        raise BasisError(f"{prefix} is a class-conditional Glow; only unconditional ones are read")
+    levels = 1 + max(int(m[1]) for m in steps)
+    depth = 1 + max(int(m[2]) for m in steps)
+    squeezed = len(variables["0/0/invconv/W"])
+    try:
+        width = variables["0/0/f1/l_1/W"].shape[3]
+        affine = variables["0/0/f1/l_last/W"].shape[3] == squeezed
+    except (KeyError, IndexError) as error:
+        raise BasisError(f"{prefix} is no published Glow: its couplings are missing") from error
+    if size % 2**levels:
+        raise BasisError(f"{prefix} has {levels} levels: --size must be divisible by {2**levels}")
+    return GlowConfig(
+        channels=squeezed // 4,
+        size=size,
+        levels=levels,
+        depth=depth,
+        width=width,
+        coupling="affine" if affine else "additive",
+        scale="sigmoid",
+        lu=False,
+        learned_top="prior/p/W" in variables,
+        mean=0.5,
+        std=1.0 if noisy else 256 / 255,
+    )
+
+
+def convert_glow(
+    checkpoints: Sequence[str | Path],
+    out: str | Path,
+    *,
+    sigmas: Sequence[float],
+    size: int,
+    name: str | None = None,
+    about: dict[str, Any] | None = None,
+) -> Path:
+    """Writes published checkpoints as one prior.
+
+    Args:
+        checkpoints: One per noise level.
+        out: The prior's folder.
+        sigmas: Their noise levels in pixels of [0, 1]; a single 0 for a noiseless model, which has a likelihood
+            but cannot separate.
+        size: The side of the images.
+        about: Anything else for the card (source, licence).
+    """
+    if len(checkpoints) != len(sigmas) or not checkpoints:
+        raise BasisError(
+            f"{len(checkpoints)} checkpoints and {len(sigmas)} noise levels: give one level for each"
+        )
+    if len(set(sigmas)) < len(sigmas) or min(sigmas) < 0 or (len(sigmas) > 1 and not all(sigmas)):
+        raise BasisError(
+            "noise levels must be positive and different; a noiseless model (0) stands alone"
+        )
+    models = {s: read_glow(c, size, noisy=s > 0) for s, c in zip(sigmas, checkpoints, strict=True)}
+    configs = {tuple(asdict(m.config).items()) for m in models.values()}
+    if len(configs) > 1:
+        raise BasisError("the checkpoints are of different sizes")
+    model = Ladder(models) if min(sigmas) > 0 else models[0.0]
+    channels = next(iter(models.values())).config.channels
+    card = {
+        "name": name or Path(out).resolve().name,
+        "title": "flow converted from published checkpoints",
+        "architecture": describe_module(model),
+        "shape": [channels, size, size],
+        "sigma_min": min(sigmas),
+        "sigma_max": max(sigmas),
+        **(about or {}),
+    }
+    import torch
+
+    return save_prior(out, dict(model.named_parameters()), card, dtype=torch.float32)

@@ -1,0 +1,93 @@
+"""Published NCSN checkpoints (the authors' `checkpoint.pth`) as priors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from basis._errors import BasisError
+from basis.adapters._pickles import read_pickle, tensors_of
+from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
+from basis.priors import describe_module, save_prior
+
+_KEYS = ("sigma_begin", "sigma_end", "image_size", "logit_transform")
+
+
+def read_ncsn(checkpoint: str | Path, config: str | Path | None = None, **sizes: Any) -> NCSN:
+    """The network of a published checkpoint.
+
+    Args:
+        checkpoint: A list whose first entry is the state of a `DataParallel` (or that state itself).
+        config: The `config.yml` that lies beside it: noise levels and image size. Published values else.
+        sizes: `size`, `sigma_max`, `sigma_min`, where no file tells them.
+    """
+    path = Path(checkpoint)
+    state = read_pickle(path)
+    if isinstance(state, list | tuple) and state:
+        state = state[0]
+    weights = {n.removeprefix("module."): t for n, t in tensors_of(state, path).items()}
+    try:
+        width, channels = weights["begin_conv.weight"].shape[:2]
+        levels = len(weights["normalizer.embed.weight"])
+    except (KeyError, ValueError) as error:
+        raise BasisError(
+            f"{checkpoint} is no published NCSN: it has no begin_conv and normalizer.embed"
+        ) from error
+    told = _read_config(Path(config)) if config is not None else {}
+    if told.get("logit_transform") == "true":
+        raise BasisError(f"{config}: networks of logit-transformed images are not supported")
+    known = {
+        "size": int(told.get("image_size", 28 if channels == 1 else 32)),
+        "sigma_max": float(told.get("sigma_begin", 1.0)),
+        "sigma_min": float(told.get("sigma_end", 0.01)),
+        **{key: value for key, value in sizes.items() if value is not None},
+    }
+    network = NCSN(NCSNConfig(channels=channels, width=width, levels=levels, **known))
+    wanted = {n: p.shape for n, p in network.named_parameters()}
+    if {n: t.shape for n, t in weights.items()} != wanted:
+        odd = min(wanted.keys() ^ weights.keys(), default=next(iter(wanted)))
+        raise BasisError(f"{checkpoint} is no published NCSN: {odd} does not fit")
+    network.load_state_dict(weights)
+    return network
+
+
+def _read_config(path: Path) -> dict[str, str]:
+    """The few values needed from a config.yml, which may carry Python objects: these are never built."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BasisError(f"{path} cannot be read: {error}") from error
+    found = dict(re.findall(r"^\s*(\w+):\s*([-+.\w]+)\s*$", text, flags=re.MULTILINE))
+    for key in _KEYS[:3]:
+        try:
+            float(found.get(key, 0))
+        except ValueError as error:
+            raise BasisError(f"{path}: {key} must be a number, not {found[key]}") from error
+    return {key: found[key] for key in _KEYS if key in found}
+
+
+def convert_ncsn(
+    checkpoint: str | Path,
+    out: str | Path,
+    *,
+    config: str | Path | None = None,
+    name: str | None = None,
+    about: dict[str, Any] | None = None,
+    **sizes: Any,
+) -> Path:
+    """Writes a published checkpoint as a prior; arguments as for `read_ncsn`, `about` for the card."""
+    module = NCSNDenoiser(read_ncsn(checkpoint, config, **sizes))
+    c = module.network.config
+    card = {
+        "name": name or Path(out).resolve().name,
+        "title": "score network converted from a published NCSN checkpoint",
+        "architecture": describe_module(module),
+        "shape": [c.channels, c.size, c.size],
+        "sigma_min": c.sigma_min,
+        "sigma_max": c.sigma_max,
+        **(about or {}),
+    }
+    return save_prior(out, dict(module.named_parameters()), card, dtype=torch.float32)

@@ -1,0 +1,50 @@
+"""Weights that others saved, read without executing anything in them."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from basis._errors import BasisError
+
+
+def read_weights(folder: Path, stem: str) -> dict[str, Tensor]:
+    """The tensors of `stem`.safetensors in a folder, else of `stem`.bin."""
+    safe, pickled = folder / f"{stem}.safetensors", folder / f"{stem}.bin"
+    if safe.is_file():
+        try:
+            return load_file(safe)
+        except SafetensorError as error:
+            raise BasisError(f"{safe} is damaged, or no safetensors file: {error}") from error
+    if not pickled.is_file():
+        raise BasisError(f"{folder} holds neither {safe.name} nor {pickled.name}")
+    return tensors_of(read_pickle(pickled), pickled)
+
+
+def read_pickle(path: Path) -> Any:
+    """What torch.save wrote, as long as it is tensors and plain containers."""
+    if not path.is_file():
+        raise BasisError(f"{path}: there is no such file")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise BasisError(
+            f"{path} is refused: it holds more than tensors, or is damaged; nothing in it was executed"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BasisError(f"{path} is no checkpoint, or damaged: {line}") from error
+
+
+def tensors_of(state: Any, path: Path) -> dict[str, Tensor]:
+    """The state itself, checked to be names and tensors."""
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise BasisError(f"{path} does not hold a state of tensors")
+    return state
