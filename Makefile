@@ -30,6 +30,8 @@ format: .venv/ready-dev
 
 .venv/ready-dev: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+# azula asks for torchvision and a downloader, which its denoisers do not need
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "azula==0.11.1"
 	touch $@
 
 # The pictures of the README, made again by the package itself.

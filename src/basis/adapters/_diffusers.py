@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from basis._errors import BasisError
+from basis._weights import put_weights, read_weights
 from basis.priors._denoiser import DenoiserPrior
 
 _VE = ("ScoreSdeVeScheduler",)
@@ -210,19 +211,14 @@ def _library() -> Any:
 
 
 def _read_folder(folder: Path) -> tuple[Any, Any]:
-    from basis.adapters._pickles import read_weights
-
     if not folder.is_dir():
         raise BasisError(f"{folder}: there is no such folder")
     for model, scheduler in _PLACES:
         if (folder / model).is_file() and (folder / scheduler).is_file():
             module = build(_read_json(folder / model), _read_json(folder / scheduler))
             place = (folder / model).parent
-            weights = read_weights(place, WEIGHTS)
-            missing = module.network.load_state_dict(weights, strict=False)
-            if missing.missing_keys or missing.unexpected_keys:
-                odd = (missing.missing_keys + missing.unexpected_keys)[0]
-                raise BasisError(f"the weights in {place} do not fit its config.json: {odd}")
+            refusal = f"the weights in {place} do not fit its config.json"
+            put_weights(module.network, read_weights(place, WEIGHTS), refusal)
             built = getattr(_library(), module.scheduler["_class_name"])
             return module.network, built.from_config(_read_json(folder / scheduler))
     raise BasisError(

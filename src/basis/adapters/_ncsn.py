@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from basis._errors import BasisError
-from basis.adapters._pickles import read_pickle, tensors_of
+from basis._weights import put_weights, read_pickle, tensors_of
 from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
 from basis.priors import describe_module, save_prior
 
@@ -46,11 +46,7 @@ def read_ncsn(checkpoint: str | Path, config: str | Path | None = None, **sizes:
         **{key: value for key, value in sizes.items() if value is not None},
     }
     network = NCSN(NCSNConfig(channels=channels, width=width, levels=levels, **known))
-    wanted = {n: p.shape for n, p in network.named_parameters()}
-    if {n: t.shape for n, t in weights.items()} != wanted:
-        odd = min(wanted.keys() ^ weights.keys(), default=next(iter(wanted)))
-        raise BasisError(f"{checkpoint} is no published NCSN: {odd} does not fit")
-    network.load_state_dict(weights)
+    put_weights(network, weights, f"{checkpoint} is no published NCSN, this does not fit")
     return network
 
 

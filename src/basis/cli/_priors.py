@@ -8,7 +8,6 @@ from typing import Any
 
 from basis.cli._common import add_json, add_root, write_json
 
-
 EPILOG = """\
 examples:
   basis priors                                   those that can be used by name
@@ -21,7 +20,9 @@ examples:
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("name", nargs="?", help="show this prior's card (a name or a folder), or: add")
+    parser.add_argument(
+        "name", nargs="?", help="show this prior's card (a name or a folder), or: add"
+    )
     parser.add_argument("source", nargs="?", help="with add: a folder, or a name on the model hub")
     parser.add_argument("--name", dest="called", metavar="NAME", help="with add: what to call it")
     add_root(parser)

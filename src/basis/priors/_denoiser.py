@@ -38,7 +38,8 @@ class DenoiserPrior(Prior):
         chunk: int = 256,
     ) -> None:
         self.module = module.eval().requires_grad_(False)
-        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if any(p.ndim == 4 for p in self.module.parameters()):
+            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
         self.name, self.card, self.chunk = name, card or {}, chunk
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
+from basis._weights import put_weights, read_safetensors
 from basis.nn import (
     NCSN,
     VAE,
@@ -275,11 +275,8 @@ def load_prior(
             return from_diffusers(folder).to(device, dtype)
     card = read_card(folder)
     module = build_module(card["architecture"])
-    weights = _read_weights(folder, card["sha256"])
-    wanted = {name: p.shape for name, p in module.named_parameters()}
-    if {name: t.shape for name, t in weights.items()} != wanted:
-        raise BasisError(f"{folder / WEIGHTS} does not fit the architecture on its card")
-    module.load_state_dict(weights, strict=False)
+    refusal = f"{folder / WEIGHTS} does not fit the architecture on its card"
+    put_weights(module, _read_weights(folder, card["sha256"]), refusal)
     shape, name = _shape(card["shape"]), str(card["name"])
     low, high = float(card["sigma_min"]), float(card["sigma_max"])
     prior: DenoiserPrior | LikelihoodPrior
@@ -310,10 +307,7 @@ def _read_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
             f"{path} is damaged or was changed: its checksum is not the one on its card; "
             "put the original file back"
         )
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise BasisError(f"{path} is not a safetensors file: {error}") from error
+    return read_safetensors(path)
 
 
 def find_prior(source: str | Path, root: str | Path | None = None) -> Path:

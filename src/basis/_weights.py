@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from basis._errors import BasisError
 
@@ -19,10 +20,7 @@ def read_weights(folder: Path, stem: str) -> dict[str, Tensor]:
     """The tensors of `stem`.safetensors in a folder, else of `stem`.bin."""
     safe, pickled = folder / f"{stem}.safetensors", folder / f"{stem}.bin"
     if safe.is_file():
-        try:
-            return load_file(safe)
-        except SafetensorError as error:
-            raise BasisError(f"{safe} is damaged, or no safetensors file: {error}") from error
+        return read_safetensors(safe)
     if not pickled.is_file():
         raise BasisError(f"{folder} holds neither {safe.name} nor {pickled.name}")
     return tensors_of(read_pickle(pickled), pickled)
@@ -48,3 +46,21 @@ def tensors_of(state: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
         raise BasisError(f"{path} does not hold a state of tensors")
     return state
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise BasisError(f"{path} is not a safetensors file, or damaged: {error}") from error
+
+
+def put_weights(module: nn.Module, weights: Mapping[str, Tensor], refusal: str) -> None:
+    """Gives a module its parameters, or says in one line which of them does not fit."""
+    wanted = {name: p.shape for name, p in module.named_parameters()}
+    found = {name: t.shape for name, t in weights.items()}
+    odd = sorted(n for n in wanted.keys() | found.keys() if wanted.get(n) != found.get(n))
+    if odd:
+        raise BasisError(f"{refusal}: {odd[0]}")
+    module.load_state_dict(dict(weights), strict=False)
