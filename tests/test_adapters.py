@@ -22,6 +22,7 @@ from basis.adapters import (
     read_checkpoint,
     read_glow,
 )
+from basis.checks import check_prior, verdict
 from basis.cli import main
 from basis.data import load_images
 from basis.metrics import psnr
@@ -210,6 +211,13 @@ def test_a_small_diffusers_model_trained_on_digits_separates():
     result = separate(mixture, prior, effort=200)
     average = (mixture / 2)[:, None].expand_as(truth)
     assert psnr(result.sources, truth).mean() > psnr(average, truth).mean() + 1.0
+
+    # The classic mistakes with such a model, by name.
+    assert all(f.sound for f in check_prior(prior, test) if f.name in ("quantity", "range"))
+    other = diffusers.DDPMScheduler(clip_sample=False, prediction_type="sample")
+    assert "wrong prediction type" in verdict(check_prior(from_diffusers(model, other), test))
+    unconverted = from_diffusers(model, scheduler, pixels=(0.0, 1.0))
+    assert "not sound" in verdict(check_prior(unconverted, test))
 
 
 # ---------------------------------------------------------------- azula
