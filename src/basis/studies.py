@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,18 @@ from torch import Tensor
 
 from basis._files import whole_file
 from basis.nn import bits_per_dimension
-from basis.priors import Prior
+from basis.priors import Ladder, Prior
 
-__all__ = ["Gradient", "bits", "gradient_norms", "paper_sigmas", "plot_gradients"]
+__all__ = [
+    "Gradient",
+    "Likelihoods",
+    "bits",
+    "gradient_norms",
+    "likelihood_table",
+    "likelihoods",
+    "paper_sigmas",
+    "plot_gradients",
+]
 
 
 def paper_sigmas() -> list[float]:
@@ -82,7 +91,71 @@ def bits(
     return bits_per_dimension(prior.log_prob(x, sigma), images[0].numel())
 
 
-def plot_gradients(curves: dict[str, Sequence[Gradient]], path: str | Path) -> Path:
+@dataclass(frozen=True)
+class Likelihoods:
+    """A row of the paper's table of sample likelihoods: mean bits per dimension and standard errors.
+
+    Attributes:
+        noiseless: Test images under the noiseless model; None where the prior has none.
+        noisy: Test images under p_sigma, at the smallest noise level `sigma`.
+        separated: Separated sources under the same.
+    """
+
+    prior: str
+    sigma: float
+    count: int
+    noiseless: tuple[float, float] | None
+    noisy: tuple[float, float]
+    separated: tuple[float, float] | None
+
+
+def likelihoods(
+    prior: Prior, images: Tensor, separated: Tensor | None = None, *, seed: int = 0
+) -> Likelihoods:
+    """How probable test images and separated sources are under a prior with a likelihood.
+
+    Args:
+        prior: The prior.
+        images: Test images in [0, 1], (n, channels, height, width).
+        separated: Separated sources, (m, channels, height, width).
+    """
+    sigma = prior.sigma_min
+    # A ladder has one model per noise level, and none without noise.
+    has_noiseless = not isinstance(getattr(prior, "module", None), Ladder)
+    return Likelihoods(
+        prior.name,
+        sigma,
+        len(images),
+        _mean(bits(prior, images, 0.0, noisy=False, seed=seed)) if has_noiseless else None,
+        _mean(bits(prior, images, sigma, seed=seed)),
+        None if separated is None else _mean(bits(prior, separated, sigma, seed=seed)),
+    )
+
+
+def _mean(values: Tensor) -> tuple[float, float]:
+    values = values.double()
+    spread = values.std().item() if len(values) > 1 else math.nan
+    return values.mean().item(), spread / math.sqrt(len(values))
+
+
+def likelihood_table(rows: Sequence[Likelihoods]) -> str:
+    """The table as the docs show it."""
+
+    def cell(value: tuple[float, float] | None) -> str:
+        return "" if value is None else f"{value[0]:.3f} ± {value[1]:.3f}"
+
+    lines = [
+        "| bits per dimension | test images, noiseless model | test images, p_σ | separated sources, p_σ | σ |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r.prior} | {cell(r.noiseless)} | {cell(r.noisy)} | {cell(r.separated)} | {r.sigma:g} |"
+        for r in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def plot_gradients(curves: Mapping[str, Sequence[Gradient]], path: str | Path) -> Path:
     """The study as a figure, one curve per prior."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -17,6 +17,7 @@ _COMMANDS = {
     "mix": "make a mixture file from images",
     "evaluate": "measure PSNR on test mixtures",
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
+    "study": "gradients and likelihoods of priors, as data and figures",
     "train": "train a score prior on images",
     "ladder": "train one flow per noise level, each from the one below",
     "check": "say whether a prior is sound for separation",

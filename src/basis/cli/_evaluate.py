@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> None:
     result = run_separation(args, mixture, prior, mixing, sampler, label)
     rows[name] = metrics.psnr(result.sources, pairs.sources)
     if result.samples.shape[1] > 1:
+        rows[f"{name}, one sample"] = metrics.psnr(result.samples[:, 0], pairs.sources)
         rows[f"{name}, mean of samples"] = metrics.psnr(result.mean, pairs.sources)
         each = [metrics.psnr(s, pairs.sources) for s in result.samples.unbind(1)]
         rows[f"{name}, best possible choice"] = torch.stack(each).amax(dim=0)

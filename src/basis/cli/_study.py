@@ -1,0 +1,117 @@
+"""`basis study`: what the paper measures of priors beside their separations."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basis._files import write_text
+from basis.cli._common import (
+    add_pairs,
+    add_root,
+    add_sampling,
+    device_from,
+    run_separation,
+    sampler_from,
+    way,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from basis.data import ImageSet
+    from basis.priors import Prior
+
+EPILOG = """\
+examples:
+  basis study gradients --priors mnist mnist-glow --pairs 128      sigma |grad log p_sigma| at the paper's ten levels
+  basis study likelihoods --priors mnist-glow --pairs 128 --sampler basis      bits per dimension of test images and
+                                                                   of separated sources
+
+gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md and likelihoods.json.
+The images are those of the --pairs mixtures.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("kind", choices=("gradients", "likelihoods"))
+    parser.add_argument("--priors", nargs="+", metavar="NAME|DIR", help="default: --prior alone")
+    parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
+    add_pairs(parser, 64)
+    add_sampling(parser)
+    add_root(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    from basis import BasisError, load_prior
+    from basis.data import load_images
+
+    out = Path(args.out)
+    if out.exists() and not out.is_dir():
+        raise BasisError(f"{out} is a file; --out takes a folder")
+    images = load_images(args.data, "test", root=args.data_root)
+    device = device_from(args.device)
+    priors = [
+        load_prior(name, root=args.data_root, device=device) for name in args.priors or [args.prior]
+    ]
+    measure = _gradients if args.kind == "gradients" else _likelihoods
+    table, rows = measure(args, priors, images, out)
+    write_text(out / f"{args.kind}.md", f"{table}\n`{args.line}`\n")
+    record = {"command": args.line, "data": args.data, "seed": args.seed, args.kind: rows}
+    write_json(out / f"{args.kind}.json", record)
+    print(table)
+    print(f"written to {out}")
+
+
+def _gradients(
+    args: argparse.Namespace, priors: list[Prior], images: ImageSet, out: Path
+) -> tuple[str, Any]:
+    from basis.pairs import draw_pairs
+    from basis.studies import gradient_norms, plot_gradients
+
+    pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
+    pictures = pairs.sources.flatten(0, 1)
+    curves = {p.name: gradient_norms(p, pictures.to(p.device or "cpu")) for p in priors}
+    plot_gradients(curves, out / "gradients.png")
+    names = list(curves)
+    lines = [f"| σ | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    for level in zip(*curves.values(), strict=True):
+        cells = " | ".join(f"{g.mean:.2f} ± {g.stderr:.2f}" for g in level)
+        lines.append(f"| {level[0].sigma:.4g} | {cells} |")
+    noise = next(iter(curves.values()))[0].noise
+    lines += ["", f"{len(pictures)} images; the norm of the noise itself is {noise:.2f}."]
+    rows = {name: [dataclasses.asdict(g) for g in curve] for name, curve in curves.items()}
+    return "\n".join(lines) + "\n", rows
+
+
+def _likelihoods(
+    args: argparse.Namespace, priors: list[Prior], images: ImageSet, out: Path
+) -> tuple[str, Any]:
+    from basis import BasisError, metrics, mixings
+    from basis.pairs import draw_pairs
+    from basis.studies import likelihood_table, likelihoods
+
+    for prior in priors:
+        if not prior.has_likelihood:
+            raise BasisError(f"prior {prior.name!r} has no likelihood")
+    pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
+    mixing = mixings.mixture((1.0,) * args.k, images.images.shape[1])
+    sampler = sampler_from(args)
+    rows, scores = [], []
+    for prior in priors:
+        label = f"{prior.name}, {way(args)} on {args.pairs} mixtures"
+        mixture = pairs.mix((1.0,) * args.k)
+        result = run_separation(args, mixture, prior, mixing, sampler, label)
+        place = prior.device or "cpu"
+        flat = (t.flatten(0, 1).to(place) for t in (pairs.sources, result.sources))
+        rows.append(likelihoods(prior, *flat, seed=args.seed))
+        scores.append(metrics.summarise(metrics.psnr(result.sources, pairs.sources)))
+    table = likelihood_table(rows)
+    told = "; ".join(f"{p.name} {s} dB" for p, s in zip(priors, scores, strict=True))
+    table += f"\n{args.pairs} mixtures of {args.k}, {way(args)}; PSNR: {told}.\n"
+    record = [{**dataclasses.asdict(r), "psnr": vars(s)} for r, s in zip(rows, scores, strict=True)]
+    return table, record
