@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from basis import metrics
+from basis._errors import BasisError
 from basis._files import whole_file
 from basis._search import EFFORTS
 from basis._separate import Progress, separate, separate_each
@@ -27,6 +28,7 @@ __all__ = [
     "Speed",
     "Way",
     "average_quality",
+    "find_way",
     "markdown",
     "measure_growth",
     "measure_quality",
@@ -49,6 +51,18 @@ WAYS: dict[str, Way] = {
     **{name: Way(name, {"sampler": name}) for name in SAMPLERS},
 }
 """Every named effort and every sampler with its default settings; `basis` is the paper's."""
+
+
+def find_way(name: str) -> Way:
+    """A way by its name; a number is an effort of so many evaluations per mixture."""
+    if name.isdecimal() and int(name) > 0:
+        return Way(f"effort {name}", {"effort": int(name)})
+    try:
+        return WAYS[name]
+    except KeyError as error:
+        raise BasisError(
+            f"unknown way {name!r}: give some of {', '.join(WAYS)}, or a number of evaluations"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -307,7 +321,7 @@ def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> 
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, 2, sharey=True)
     shown = [r for r in rows if r.evaluations]
-    efforts = [r for r in shown if r.way.startswith("effort")]
+    efforts = sorted((r for r in shown if r.way.startswith("effort")), key=lambda r: r.evaluations)
     for ax, field, label in (
         (axes[0], "evaluations", "network evaluations per mixture"),
         (axes[1], "seconds", "seconds per mixture"),

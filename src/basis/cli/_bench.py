@@ -41,7 +41,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--ways",
         nargs="+",
         metavar="WAY",
-        help="efforts and samplers to compare (default: all but the two ascents)",
+        help="efforts (names or numbers of evaluations) and samplers to compare (default: every name but the "
+        "two ascents)",
     )
     parser.add_argument(
         "--mixtures",
@@ -72,10 +73,8 @@ def run(args: argparse.Namespace) -> None:
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
-    ways = args.ways or [w for w in bench.WAYS if w not in ("greedy", "noise-conditioned")]
-    for name in ways:
-        if name not in bench.WAYS:
-            raise BasisError(f"unknown way {name!r}: give some of {', '.join(bench.WAYS)}")
+    names = args.ways or [w for w in bench.WAYS if w not in ("greedy", "noise-conditioned")]
+    ways = [bench.find_way(name) for name in names]
     if any(count < 1 for count in args.mixtures):
         raise BasisError(f"--mixtures takes numbers of at least 1, not {args.mixtures}")
     out = Path(args.out)
@@ -87,11 +86,9 @@ def run(args: argparse.Namespace) -> None:
 
     rows: list[Quality] = [bench.average_quality(pairs)]
     _show(rows[0])
-    for name in ways:
-        with progress_bar(bench.WAYS[name].name) as progress:
-            row = bench.measure_quality(
-                bench.WAYS[name], prior, pairs, seed=args.seed, progress=progress
-            )
+    for way in ways:
+        with progress_bar(way.name) as progress:
+            row = bench.measure_quality(way, prior, pairs, seed=args.seed, progress=progress)
         rows.append(row)
         _show(row)
     speed = bench.measure_speed(prior)

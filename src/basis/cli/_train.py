@@ -56,6 +56,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--width", type=natural, default=64, help="all but unet: channels")
     network.add_argument("--levels", type=natural, default=2, help="glow: halvings of the side")
     network.add_argument("--depth", type=natural, default=8, help="glow: steps per level")
+    network.add_argument(
+        "--context",
+        type=int,
+        default=128,
+        help="glow: hidden units of the perceptrons that see the whole picture (128; 0: as published)",
+    )
     network.add_argument("--coupling", choices=("affine", "additive"), default="affine")
     network.add_argument(
         "--single",
@@ -249,6 +255,7 @@ def _likelihood_module(
             depth=args.depth,
             width=args.width,
             coupling=args.coupling,
+            context=args.context,
             conditioned=args.single is None,
             **moments,
         )

@@ -5,7 +5,9 @@ steps of actnorm, invertible 1x1 convolution and coupling, split, per level; log
 input channel that marks the padded border; priors of the split-off half predicted from the half that stays.
 
 With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what noise adds to its
-spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma).
+spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma). With `context` every
+coupling and every prior of a split-off half also sees the whole picture through a small perceptron: convolutions of
+three by three know neither where they are nor what is at the other end, which is what counts under much noise.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class GlowConfig:
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
     convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
     coupling bounds its scale: "sigmoid" as published, "bounded" in both directions, which stays invertible on inputs
-    far from the training set.
+    far from the training set. `context` is the hidden units of the perceptrons that see the whole picture; none as
+    published.
     """
 
     channels: int = 1
@@ -43,6 +46,7 @@ class GlowConfig:
     lu: bool = True
     learned_top: bool = True
     conditioned: bool = False
+    context: int = 0
     embedding: int = 64
     mean: float = 0.5
     std: float = 1.0
@@ -170,10 +174,31 @@ class _ZeroConv(nn.Module):
         return out * (LOGSCALE * self.logs)[:, None, None].exp()
 
 
+class _Context(nn.Module):
+    """What the whole of one tensor says of every value of another, at this noise level; nothing at first."""
+
+    def __init__(self, channels: int, out: int, side: int, config: GlowConfig) -> None:
+        super().__init__()
+        self.shape = (out, side, side)
+        self.first = nn.Linear(channels * side**2, config.context)
+        self.level = nn.Linear(config.embedding, 2 * config.context) if config.conditioned else None
+        self.last = nn.Linear(config.context, out * side**2)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
+        h = self.first(x.flatten(1))
+        if self.level is not None and emb is not None:
+            scale, shift = self.level(emb).chunk(2, dim=1)
+            h = h * (1 + scale) + shift
+        out: Tensor = self.last(F.relu(h)).unflatten(1, self.shape)
+        return out
+
+
 class _Coupling(nn.Module):
     """Changes one half of the channels by what a small network makes of the other."""
 
-    def __init__(self, channels: int, config: GlowConfig) -> None:
+    def __init__(self, channels: int, side: int, config: GlowConfig) -> None:
         super().__init__()
         half = channels // 2
         self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
@@ -183,6 +208,8 @@ class _Coupling(nn.Module):
         self.norm1 = ActNorm(config.width)
         self.out = _ZeroConv(config.width, channels if self.affine else half)
         self.level = _Shift(config.embedding, config.width) if config.conditioned else None
+        out = channels if self.affine else half
+        self.context = _Context(half, out, side, config) if config.context else None
 
     def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         kept, changed = x.chunk(2, dim=1)
@@ -209,6 +236,8 @@ class _Coupling(nn.Module):
             h = torch.addcmul(shift, h, scale.exp())
         h = F.relu(self.conv1(F.relu(h), self.norm1))
         out = self.out(h)
+        if self.context is not None:
+            out = out + self.context(kept, emb)
         if not self.affine:
             return torch.zeros_like(out), out
         shift, raw = out[:, 0::2], out[:, 1::2]
@@ -228,12 +257,12 @@ class _Coupling(nn.Module):
 class _Step(nn.Module):
     """Actnorm, 1x1 convolution, coupling."""
 
-    def __init__(self, channels: int, config: GlowConfig) -> None:
+    def __init__(self, channels: int, side: int, config: GlowConfig) -> None:
         super().__init__()
         self.norm = ActNorm(channels)
         self.level = _Shift(config.embedding, channels) if config.conditioned else None
         self.mix = InvertibleConv(channels, config.lu)
-        self.coupling = _Coupling(channels, config)
+        self.coupling = _Coupling(channels, side, config)
 
     def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         pixels = x.shape[2] * x.shape[3]
@@ -279,18 +308,23 @@ class Glow(nn.Module):
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
         self.flows, self.splits = nn.ModuleList(), nn.ModuleList()
-        self.split_levels = nn.ModuleList()
-        channels = config.channels
+        self.split_levels, self.split_contexts = nn.ModuleList(), nn.ModuleList()
+        channels, side = config.channels, config.size
         for level in range(config.levels):
-            channels *= 4
-            self.flows.append(nn.ModuleList(_Step(channels, config) for _ in range(config.depth)))
+            channels, side = channels * 4, side // 2
+            self.flows.append(
+                nn.ModuleList(_Step(channels, side, config) for _ in range(config.depth))
+            )
             if level < config.levels - 1:
                 channels //= 2
                 self.splits.append(_ZeroConv(channels, 2 * channels))
                 if config.conditioned:
                     self.split_levels.append(_Shift(config.embedding, channels))
+                if config.context:
+                    self.split_contexts.append(_Context(channels, 2 * channels, side, config))
         self.top = _ZeroConv(2 * channels, 2 * channels) if config.learned_top else None
         self.top_level = _Shift(config.embedding, channels) if config.conditioned else None
+        self.top_context = _Context(1, 2 * channels, side, config) if config.context else None
         self.started: Tensor
         # Whether the actnorms have seen data; saved with the weights.
         self.started = nn.Parameter(torch.zeros(()), requires_grad=False)
@@ -382,6 +416,8 @@ class Glow(nn.Module):
 
     def _split_prior(self, level: int, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         out = self.splits[level](kept)
+        if self.split_contexts:
+            out = out + self.split_contexts[level](kept, emb)
         mean, log_std = out[:, 0::2], out[:, 1::2]
         if emb is not None:
             scale, shift = self.split_levels[level](emb)
@@ -394,6 +430,10 @@ class Glow(nn.Module):
         else:
             blank = torch.zeros_like(like[:1]).repeat(1, 2, 1, 1)
             mean, log_std = self.top(blank).chunk(2, dim=1)
+        if self.top_context is not None:
+            # There is nothing above to look at: a picture of zeros leaves where, and at which noise level.
+            shift, scale = self.top_context(torch.zeros_like(like[:, :1]), emb).chunk(2, dim=1)
+            mean, log_std = mean + shift, log_std + scale
         if emb is not None and self.top_level is not None:
             scale, shift = self.top_level(emb)
             mean, log_std = mean + shift, log_std + scale
