@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from basis.training import (
     read_state,
 )
 from basis.training._muon import orthogonalise
+from basis.training._objectives import Likelihood
 
 CONFIG = TrainConfig(images=80, batch=8, warmup=16, seed=3)
 
@@ -154,3 +156,30 @@ def test_a_damaged_state_is_refused(tmp_path):
     (tmp_path / "state.safetensors").write_text("no")
     with pytest.raises(BasisError, match="not a training state"):
         trainer(tmp_path)
+
+
+def test_likelihood_models_learn_their_gradient_too():
+    """The second term is the denoising error of the gradient: known for a Gaussian, nought weight leaves code length."""
+
+    class Gaussian(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.spread = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+        def log_prob(self, x, sigma):
+            variance = self.spread**2 + sigma.view(-1, 1, 1, 1) ** 2
+            return -0.5 * (x.square() / variance + (2 * math.pi * variance).log()).flatten(1).sum(1)
+
+    model = Gaussian()
+    clean = torch.zeros(4, 1, 3, 3, dtype=torch.float64)
+    sigma = torch.tensor([0.0, 0.1, 0.5, 2.0], dtype=torch.float64)
+    noise = torch.randn(clean.shape, dtype=torch.float64)
+    noisy = clean + sigma.view(-1, 1, 1, 1) * noise
+    code = Likelihood().loss(model, clean, noisy, sigma)
+    both = Likelihood(3.0).loss(model, clean, noisy, sigma)
+    # sigma grad + n = n (1 - sigma^2 / (v + sigma^2)) = n v / (v + sigma^2)
+    left = 0.25 / (0.25 + sigma[1:] ** 2)
+    error = (noise[1:].flatten(1).square().mean(1) * left**2).sum() / 4
+    assert both.item() == pytest.approx((code + 3 * error).item())
+    both.backward()
+    assert model.spread.grad.isfinite() and model.spread.grad != 0

@@ -36,6 +36,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=natural, default=128, help="images per step (128)")
     parser.add_argument("--lr", type=number, default=0.03, help="step of the matrices (0.03)")
     parser.add_argument("--adam-lr", type=number, default=2e-3, help="step of the rest (2e-3)")
+    parser.add_argument(
+        "--score", type=number, default=2.0, help="weight of the gradient's denoising error (2)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     add_root(parser)
@@ -69,7 +72,12 @@ def run(args: argparse.Namespace) -> None:
         std=std,
     )
     config = TrainConfig(
-        batch=args.batch, lr=args.lr, adam_lr=args.adam_lr, warmup=5_000, seed=args.seed
+        batch=args.batch,
+        lr=args.lr,
+        adam_lr=args.adam_lr,
+        warmup=5_000,
+        score=args.score,
+        seed=args.seed,
     )
     sigmas = paper_sigmas()[::-1]
     out = Path(args.out)

@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     if args.single is not None and args.architecture != "glow":
         raise BasisError("--single goes with --architecture glow")
     if args.architecture in _LIKELIHOODS:
-        objective = Likelihood()
+        objective = Likelihood(config.score)
         if args.single is not None:
             config = dataclasses.replace(config, sigma_min=args.single, sigma_max=args.single)
             sigmas = one_sigma(args.single)

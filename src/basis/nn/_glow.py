@@ -181,13 +181,15 @@ class _Context(nn.Module):
         super().__init__()
         self.shape = (out, side, side)
         self.first = nn.Linear(channels * side**2, config.context)
+        # Nothing else bounds what a far-off input makes of the couplings.
+        self.norm = nn.LayerNorm(config.context)
         self.level = nn.Linear(config.embedding, 2 * config.context) if config.conditioned else None
         self.last = nn.Linear(config.context, out * side**2)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
     def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.first(x.flatten(1))
+        h = self.norm(self.first(x.flatten(1)))
         if self.level is not None and emb is not None:
             scale, shift = self.level(emb).chunk(2, dim=1)
             h = h * (1 + scale) + shift

@@ -70,7 +70,7 @@ def train_ladder(
             held_out=held_out,
             about={"sigma": sigma},
             sigmas=one_sigma(sigma),
-            objective=Likelihood(),
+            objective=Likelihood(config.score),
             device=device,
         )
         if trainer.seen < own.images and not trainer.run():
