@@ -1,0 +1,26 @@
+"""The least one can do: every source is the mixture divided by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from basis.baselines._base import Baseline
+
+
+class Average(Baseline):
+    """The mixture divided by the number of sources."""
+
+    title = "Average"
+
+    def __init__(self, k: int = 2) -> None:
+        super().__init__()
+        self.k = k
+
+    def fit(self, groups: Sequence[Tensor], **settings: Any) -> None:
+        self.k = len(groups)
+
+    def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
+        return (mixture / self.k)[:, None].repeat(1, self.k, 1, 1, 1)

@@ -1,0 +1,63 @@
+"""What a baseline is: another way to separate, fitted on the same training images and measured on the same mixtures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+Tell = Callable[[float], None]
+"""Told the share of a fit that is done."""
+
+
+class Baseline(nn.Module):
+    """Another method, behind the interface that the tables use.
+
+    Attributes:
+        title: Its name in a table.
+        reference: Where it comes from.
+        supervised: Whether it is trained on mixtures, which the priors of this package never are.
+    """
+
+    title = ""
+    reference = ""
+    supervised = False
+
+    def fit(
+        self,
+        groups: Sequence[Tensor],
+        *,
+        size: float = 1.0,
+        seed: int = 0,
+        tell: Tell = lambda share: None,
+    ) -> None:
+        """Learns what it needs from training images.
+
+        Args:
+            groups: For each source the images it may come from, float in [0, 1], (n, channels, height, width); the same
+                for all sources of a class-agnostic task.
+            size: How much to spend, as a share of the published or full effort.
+            seed: Seed of everything drawn.
+            tell: Told how far it is.
+        """
+
+    @abstractmethod
+    def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
+        """The sources of sum_i x_i, (batch, channels, height, width) to (batch, k, channels, height, width)."""
+
+
+def draw_mixture(
+    groups: Sequence[Tensor], count: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Random sources, one of each group, (count, k, ...), and their sum."""
+    sources = torch.stack(
+        [g[torch.randint(len(g), (count,), generator=generator)] for g in groups], dim=1
+    )
+    return sources, sources.sum(dim=1)
+
+
+def cosine_factor(step: int, steps: int) -> float:
+    """A step size that rises over the first twentieth and falls to nothing."""
+    return min(1.0, 20 * (step + 1) / steps, 2 * (steps - step) / steps)

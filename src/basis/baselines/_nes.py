@@ -1,0 +1,90 @@
+"""Neural Egg Separation: learn to separate a source that is never seen alone (Halperin et al., arXiv:1811.12739)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from basis.baselines._base import Baseline, Tell, draw_mixture
+from basis.baselines._networks import Separator, train
+
+
+class NES(Baseline):
+    """One source (the first) is known from samples; the other is known from mixtures alone.
+
+    Starting from half of each mixture as the guess of the unknown source, a network is trained on sums of known sources and guesses
+    to tell them apart, then gives better guesses for the training mixtures, and so on. The supervised form knows samples
+    of both and trains once: an upper bound.
+
+    Args:
+        supervised: Which of the two.
+        rounds: Iterations of the semi-supervised form.
+        images: Mixtures seen in all, at size 1.
+        mixtures: Training mixtures of the semi-supervised form.
+    """
+
+    title = "NES"
+    reference = "Halperin, Ephrat and Hoshen, arXiv:1811.12739"
+    supervised = True
+
+    def __init__(
+        self,
+        supervised: bool = False,
+        rounds: int = 8,
+        images: int = 400_000,
+        batch: int = 128,
+        mixtures: int = 20_000,
+    ) -> None:
+        super().__init__()
+        self.rounds, self.images, self.batch = rounds, images, batch
+        self.mixtures, self.knows_both = mixtures, supervised
+        self.title = "NES, supervised" if supervised else "NES"
+        self.network: Separator | None = None
+
+    def fit(
+        self,
+        groups: Sequence[Tensor],
+        *,
+        size: float = 1.0,
+        seed: int = 0,
+        tell: Tell = lambda share: None,
+    ) -> None:
+        known, unknown = groups
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        if self.knows_both:
+            steps = max(2, int(size * self.images / self.batch))
+            self.network = self._train(known, unknown, steps, generator, tell)
+            return
+        # From here on the second group serves to make mixtures, and is not looked at again.
+        _, mixtures = draw_mixture(groups, max(self.batch, int(size * self.mixtures)), generator)
+        guess = mixtures / 2
+        steps = max(2, int(size * self.images / self.batch / self.rounds))
+        for number in range(self.rounds):
+
+            def here(share: float, number: int = number) -> None:
+                tell((number + share) / self.rounds)
+
+            self.network = self._train(known, guess, steps, generator, here)
+            guess = self.separate(mixtures)[:, 1]
+
+    def _train(
+        self, known: Tensor, other: Tensor, steps: int, generator: torch.Generator, tell: Tell
+    ) -> Separator:
+        network = Separator(known.shape[1], 2)
+        if self.network is not None:
+            network.load_state_dict(self.network.state_dict())
+
+        def loss() -> Tensor:
+            sources, mixture = draw_mixture((known, other), self.batch, generator)
+            return (network(mixture) - sources).square().mean()
+
+        train(network, loss, steps, tell)
+        return network
+
+    @torch.no_grad()
+    def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
+        assert self.network is not None, "fit it first"
+        return torch.cat([self.network(m) for m in mixture.split(256)])
