@@ -18,6 +18,7 @@ _COMMANDS = {
     "evaluate": "measure PSNR on test mixtures",
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
     "study": "gradients and likelihoods of priors, as data and figures",
+    "reproduce": "the tables and figures of the paper, made again",
     "train": "train a score prior on images",
     "ladder": "train one flow per noise level, each from the one below",
     "check": "say whether a prior is sound for separation",

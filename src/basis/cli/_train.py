@@ -74,7 +74,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--variance-images",
         type=int,
         default=100_000,
-        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000)",
+        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000, and no "
+        "more than the run itself saw)",
     )
     for name, kind, default, text in _training_fields():
         flag = "--" + name.replace("_", "-")
@@ -161,7 +162,7 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
     with trainer.averaged() as module:
         if variance and isinstance(module, Denoiser):
             low, high = trainer.config.sigma_min, trainer.config.sigma_max
-            count = args.variance_images
+            count = min(args.variance_images, trainer.seen)  # a short trial is not to wait for long
             losses = fit_variance(
                 module, trainer.images, count=count, sigma_min=low, sigma_max=high
             )
@@ -186,6 +187,8 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
 
 
 def _training_record(trainer: Trainer) -> dict[str, Any]:
+    from basis.training import Denoising
+
     record = {
         "images_seen": trainer.seen,
         "steps": trainer.step,
@@ -195,7 +198,33 @@ def _training_record(trainer: Trainer) -> dict[str, Any]:
     if trainer.held_out is not None:
         errors = trainer.validate()
         record[trainer.objective.record] = {s: round(e, 5) for s, e in errors.items()}
+        if trainer.objective.record != Denoising.record and trainer.config.sigma_max > 0:
+            record[Denoising.record] = _gradient_errors(trainer)
     return record
+
+
+def _gradient_errors(trainer: Trainer) -> dict[str, float]:
+    """How well a likelihood model denoises by its gradient, on the held-out images: few-step samplers ask for it."""
+    import torch
+
+    from basis.priors import LikelihoodPrior
+    from basis.training import Denoising
+
+    assert trainer.held_out is not None
+    clean = trainer.held_out.float().div(255)
+    low, high = trainer.config.sigma_min, trainer.config.sigma_max
+    errors = {}
+    with trainer.averaged() as module:
+        wanted = [p.requires_grad for p in module.parameters()]
+        shape = tuple(clean.shape[1:])
+        prior = LikelihoodPrior(module, shape, low, high)  # type: ignore[arg-type]
+        for level in Denoising().levels(trainer.config):
+            noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(1))
+            answer = prior.denoise((clean + level * noise).to(trainer.device), level).cpu()
+            errors[f"{level:g}"] = round(((answer - clean).square().mean() / level**2).item(), 5)
+        for p, was in zip(module.parameters(), wanted, strict=True):
+            p.requires_grad_(was)
+    return errors
 
 
 def _module(args: argparse.Namespace, images: ImageSet) -> nn.Module:

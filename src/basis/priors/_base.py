@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +28,7 @@ class Prior(ABC):
         name: What records and panels call it.
         cost: Evaluations that one score counts for; a pass back through a network counts as two more.
         spread: About the standard deviation of a pixel, for priors that cannot say how sure they are.
+        card: What is known of it (data, training, quality, licence), for records.
     """
 
     shape: tuple[int, int, int]
@@ -33,6 +37,7 @@ class Prior(ABC):
     name: str = "prior"
     cost: int = 1
     spread: float = 0.3
+    card: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -46,12 +51,24 @@ class Prior(ABC):
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         """Mean and variance of each clean pixel given the noisy image; shapes as in `denoise`.
 
-        Few-step samplers weigh sources against each other by this variance. A prior that knows no better answers
-        as a Gaussian of variance spread^2 would, alike at every pixel.
+        Few-step samplers weigh sources against each other by this variance. A prior that knows no better answers with
+        the error that its card says was measured on held-out images, or as a Gaussian of variance spread^2 would,
+        alike at every pixel.
         """
-        s2 = as_sigmas(sigma, x).view(-1, 1, 1, 1).square()
-        variance = s2 * self.spread**2 / (s2 + self.spread**2)
-        return self.denoise(x, sigma), variance.expand(x.shape)
+        s = as_sigmas(sigma, x)
+        errors = self._errors
+        if errors:
+            level = [interpolate(errors, one) * one**2 for one in s.tolist()]
+            variance = torch.tensor(level, dtype=x.dtype, device=x.device)
+        else:
+            variance = s.square() * self.spread**2 / (s.square() + self.spread**2)
+        return self.denoise(x, sigma), variance.view(-1, 1, 1, 1).expand(x.shape)
+
+    @property
+    def _errors(self) -> dict[float, float]:
+        """Held-out squared error / sigma^2 by sigma, from the card."""
+        errors = self.card.get("training", {}).get("held_out_error_over_sigma2", {})
+        return {float(sigma): float(error) for sigma, error in errors.items()}
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """grad log p_sigma(x); shapes as in `denoise`."""
@@ -93,3 +110,14 @@ def as_sigmas(sigma: Tensor | float, x: Tensor) -> Tensor:
     """sigma as one number per item of x, in x's precision and place."""
     s = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     return s.expand(x.shape[0]) if s.ndim == 0 else s
+
+
+def interpolate(curve: dict[float, float], sigma: float) -> float:
+    """A positive curve over sigma, straight between its points on logarithmic axes and level beyond them."""
+    known = sorted(curve)
+    if not known[0] < sigma < known[-1]:
+        return curve[min(known, key=lambda s: abs(math.log(s / sigma)))]
+    above = next(i for i, s in enumerate(known) if s >= sigma)
+    low, high = known[above - 1], known[above]
+    share = math.log(sigma / low) / math.log(high / low)
+    return curve[low] ** (1 - share) * curve[high] ** share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,18 +58,7 @@ class DenoiserPrior(Prior):
         if getattr(self.module, "head", None) is not None:
             mean, variance = self._apply(self.module.moments, x, sigma)  # type: ignore[arg-type]
             return mean, variance
-        if not self._errors:
-            return super().moments(x, sigma)
-        # Without a head the error measured on held-out images is the next best thing.
-        level = [interpolate(self._errors, s) * s**2 for s in as_sigmas(sigma, x).tolist()]
-        variance = torch.tensor(level, dtype=x.dtype, device=x.device).view(-1, 1, 1, 1)
-        return self.denoise(x, sigma), variance.expand(x.shape)
-
-    @property
-    def _errors(self) -> dict[float, float]:
-        """Held-out squared error / sigma^2 by sigma, from the card."""
-        errors = self.card.get("training", {}).get("held_out_error_over_sigma2", {})
-        return {float(sigma): float(error) for sigma, error in errors.items()}
+        return super().moments(x, sigma)
 
     def _apply(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
@@ -84,14 +72,3 @@ class DenoiserPrior(Prior):
         pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
         answers = zip(*(call(*piece) for piece in pieces), strict=True)
         return [torch.cat(parts).to(x.dtype) for parts in answers]
-
-
-def interpolate(curve: dict[float, float], sigma: float) -> float:
-    """A positive curve over sigma, straight between its points on logarithmic axes and level beyond them."""
-    known = sorted(curve)
-    if not known[0] < sigma < known[-1]:
-        return curve[min(known, key=lambda s: abs(math.log(s / sigma)))]
-    above = next(i for i, s in enumerate(known) if s >= sigma)
-    low, high = known[above - 1], known[above]
-    share = math.log(sigma / low) / math.log(high / low)
-    return curve[low] ** (1 - share) * curve[high] ** share

@@ -1,0 +1,25 @@
+"""The paper's tables and figures, made again from scratch with the priors at hand. A new one is a function and a row here."""
+
+from collections.abc import Callable
+from functools import partial
+
+from basis.reproduce._mnist import ablation, histogram, psnr_table, repeats, states, uncurated
+from basis.reproduce._pieces import Piece, Table, Workshop
+from basis.reproduce._priors import gradients, sample_likelihoods
+from basis.reproduce._report import report
+from basis.reproduce._shards import Shard, Shards
+
+PIECES: dict[str, Callable[[Workshop], Piece]] = {
+    "mnist-agnostic": partial(psnr_table, protocol="agnostic"),
+    "mnist-split": partial(psnr_table, protocol="split"),
+    "histogram": histogram,
+    "ablation": ablation,
+    "gradients": gradients,
+    "likelihoods": sample_likelihoods,
+    "states": states,
+    "repeats": repeats,
+    "uncurated": uncurated,
+}
+"""Everything that `basis reproduce` knows, in the order of the report."""
+
+__all__ = ["PIECES", "Piece", "Shard", "Shards", "Table", "Workshop", "report"]

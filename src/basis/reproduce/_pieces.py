@@ -1,0 +1,187 @@
+"""What a reproduced table or figure is made of, and what it needs to be made."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from basis import metrics, separate
+from basis.pairs import Pairs, draw_pairs
+from basis.priors import Prior, list_priors, load_prior
+from basis.reproduce._shards import Shard, Shards
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from basis._separate import Progress
+
+BATCH = 32
+"""Mixtures in a shard: what an interruption can cost at most."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header."""
+
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass
+class Piece:
+    """One table or figure of the paper, made again."""
+
+    name: str
+    title: str
+    text: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    pictures: list[tuple[str, bytes]] = field(default_factory=list)
+    """captions and PNG files"""
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    evaluations: int = 0
+
+
+@dataclass(frozen=True)
+class Separated:
+    """Mixtures separated in one way, put together from shards."""
+
+    sources: Tensor
+    psnr: Tensor
+    spent: Tensor
+    residual: Tensor
+    seconds: float
+
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations in all."""
+        return int(self.spent.sum())
+
+
+class Workshop:
+    """Everything that pieces are made with.
+
+    Args:
+        shards: Where results are kept.
+        size: How much to do, as a share of what was published; the least is a handful.
+        root: The data root.
+        data: The set whose test images are mixed: mnist, or sample where there is none.
+        tell: Told what is being done, and how far it is.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        size: float = 1.0,
+        seed: int = 0,
+        root: str | None = None,
+        data: str = "mnist",
+        device: str = "cpu",
+        tell: Callable[[str, float], None] = lambda what, share: None,
+    ) -> None:
+        self.shards, self.size, self.seed = shards, size, seed
+        self.root, self.data, self.device, self.tell = root, data, device, tell
+        self._priors: dict[str, Prior] = {}
+
+    def count(self, full: int, least: int = 4) -> int:
+        """How many to do where the full version does `full`."""
+        return max(least, round(full * self.size))
+
+    def prior(self, name: str) -> Prior | None:
+        """A prior by name; None where there is none (yet)."""
+        if name not in self._priors:
+            if name not in [entry.name for entry in list_priors(self.root)]:
+                return None
+            self._priors[name] = load_prior(name, root=self.root, device=self.device)
+        return self._priors[name]
+
+    def pairs(self, count: int, *, k: int = 2, protocol: Any = "agnostic") -> Pairs:
+        """Test mixtures; fewer are the first of more."""
+        from basis.data import load_images
+
+        images = load_images(self.data, "test", root=self.root)
+        return draw_pairs(images, count, k=k, protocol=protocol, seed=self.seed)
+
+    def separate(
+        self, prior: Prior, count: int, *, k: int = 2, protocol: str = "agnostic", **settings: Any
+    ) -> Separated:
+        """Separates the first `count` mixtures, shard by shard."""
+        pairs = self.pairs(count, k=k, protocol=protocol)
+        shards = []
+        for first in range(0, count, BATCH):
+            truth = pairs.sources[first : first + BATCH]
+
+            def make(truth: Tensor = truth, first: int = first) -> Shard:
+                def progress(p: Progress) -> None:
+                    self.tell(
+                        _words(prior, settings), (first + len(truth) * p.done / p.total) / count
+                    )
+
+                alphas = (1.0,) * k
+                result = separate(
+                    truth.sum(dim=1),
+                    prior,
+                    alphas=alphas,
+                    seed=self.seed,
+                    progress=progress,
+                    **settings,
+                )
+                return Shard(
+                    {
+                        "sources": result.sources.half(),
+                        "psnr": metrics.psnr(result.sources, truth),
+                        "spent": result.spent,
+                        "residual": result.residual,
+                    }
+                )
+
+            about = {
+                "data": self.data, "seed": self.seed, "k": k, "protocol": protocol, "first": first,
+                "count": len(truth), "prior": prior.describe(), "sum": prior.card.get("sha256"),
+                **settings,
+            }  # fmt: skip
+            shards.append(self.shards.get("separated", about, make))
+        import torch
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([s.tensors[name] for s in shards])
+
+        return Separated(
+            joined("sources").float(),
+            joined("psnr"),
+            joined("spent"),
+            joined("residual"),
+            sum(s.seconds for s in shards),
+        )
+
+
+def _words(prior: Prior, settings: dict[str, Any]) -> str:
+    told = " ".join(f"{k}={v}" for k, v in settings.items())
+    return f"{prior.name} {told}"
+
+
+def png(picture: Image.Image) -> bytes:
+    """A picture as a PNG file."""
+    file = io.BytesIO()
+    picture.save(file, format="PNG")
+    return file.getvalue()
+
+
+def figure_png(figure: Any) -> bytes:
+    """A matplotlib figure as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=130, format="png")
+    return file.getvalue()
+
+
+def dB(values: Tensor | Sequence[float]) -> str:
+    """Mean and standard error, as a table shows them."""
+    import torch
+
+    s = metrics.summarise(torch.as_tensor(values))
+    return f"{s.mean:.2f} ± {s.stderr:.2f}"
