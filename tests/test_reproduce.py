@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from basis.baselines import BASELINES, NES, SD, ConvNMF, Regression
 from basis.cli import main
 from basis.nn import Denoiser, Glow, GlowConfig, UNet, UNetConfig
 from basis.priors import DenoiserPrior, LikelihoodPrior
@@ -32,10 +33,18 @@ def test_a_shard_is_made_once(tmp_path):
 
 
 @pytest.fixture
-def shop(tmp_path):
+def shop(tmp_path, monkeypatch):
+    for name, short in {
+        "conv-nmf": lambda: ConvNMF(parts=3, steps=3),
+        "s-d": lambda: SD(starts=1, steps=3),
+        "nes": lambda: NES(rounds=1, batch=8),
+        "nes-supervised": lambda: NES(supervised=True, batch=8),
+        "regression": lambda: Regression(batch=8),
+    }.items():
+        monkeypatch.setitem(BASELINES, name, short)
     torch.manual_seed(0)
     network = UNet(UNetConfig(widths=(8, 12), blocks=(1, 1), embedding=16))
-    shop = Workshop(Shards(tmp_path / "shards"), size=1e-6, data="sample")
+    shop = Workshop(Shards(tmp_path / "shards"), size=1e-6, data="sample", miniature=True)
     shop._priors["mnist"] = DenoiserPrior(
         Denoiser(network, 0.13, 0.31), (1, 28, 28), 0.005, 10.0, name="mnist"
     )

@@ -185,16 +185,17 @@ def states(shop: Workshop) -> Piece:
 
     truth = shop.pairs(2).sources
     levels = (1.0, 0.36, 0.13, 0.046, 0.01)
+    settings = shop.schedule({"sampler": "basis"})
 
     def make() -> Shard:
         result = separate(
-            truth.sum(dim=1), prior, sampler="basis", seed=shop.seed, keep=levels,
+            truth.sum(dim=1), prior, seed=shop.seed, keep=levels, **settings,
             progress=lambda p: shop.tell("states", p.done / p.total),
         )  # fmt: skip
         kept = {f"{sigma:.6g}": x[:, 0] for sigma, x in result.kept.items()}
         return Shard(kept, {"evaluations": int(result.spent.sum())})
 
-    about = {"seed": shop.seed, "data": shop.data, "sum": prior.card.get("sha256")}
+    about = {"seed": shop.seed, "data": shop.data, "sum": prior.card.get("sha256"), **settings}
     shard = shop.shards.get("states", about, make)
     kept = {float(sigma): x for sigma, x in shard.tensors.items()}
     piece.pictures.append(
@@ -214,17 +215,18 @@ def repeats(shop: Workshop) -> Piece:
 
     count, draws = shop.count(64, least=6), 4
     truth = shop.pairs(count).sources
+    settings = shop.schedule({"sampler": "gibbs"})
 
     def make() -> Shard:
         result = separate(
-            truth.sum(dim=1), prior, sampler="gibbs", samples=draws, seed=shop.seed,
+            truth.sum(dim=1), prior, samples=draws, seed=shop.seed, **settings,
             progress=lambda p: shop.tell("repeats", p.done / p.total),
         )  # fmt: skip
         return Shard({"samples": result.samples.half()}, {"evaluations": int(result.spent.sum())})
 
     about = {
         "count": count, "draws": draws, "seed": shop.seed, "data": shop.data,
-        "sum": prior.card.get("sha256"),
+        "sum": prior.card.get("sha256"), **settings,
     }  # fmt: skip
     shard = shop.shards.get("repeats", about, make)
     samples = shard.tensors["samples"].float()

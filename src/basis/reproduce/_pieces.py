@@ -70,6 +70,7 @@ class Workshop:
         size: How much to do, as a share of what was published; the least is a handful.
         root: The data root.
         data: The set whose test images are mixed: mnist, or sample where there is none.
+        miniature: Whether schedules are cut to a few steps: for tests of the path, worthless as figures.
         tell: Told what is being done, and how far it is.
     """
 
@@ -82,10 +83,12 @@ class Workshop:
         root: str | None = None,
         data: str = "mnist",
         device: str = "cpu",
+        miniature: bool = False,
         tell: Callable[[str, float], None] = lambda what, share: None,
     ) -> None:
         self.shards, self.size, self.seed = shards, size, seed
         self.root, self.data, self.device, self.tell = root, data, device, tell
+        self.miniature = miniature
         self._priors: dict[str, Prior] = {}
 
     def count(self, full: int, least: int = 4) -> int:
@@ -100,6 +103,12 @@ class Workshop:
             self._priors[name] = load_prior(name, root=self.root, device=self.device)
         return self._priors[name]
 
+    def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a separation, as they are to be run."""
+        if not self.miniature:
+            return settings
+        return settings | ({"effort": 20} if "effort" in settings else {"steps": 2})
+
     def pairs(self, count: int, *, k: int = 2, protocol: Any = "agnostic") -> Pairs:
         """Test mixtures; fewer are the first of more."""
         from basis.data import load_images
@@ -111,6 +120,7 @@ class Workshop:
         self, prior: Prior, count: int, *, k: int = 2, protocol: str = "agnostic", **settings: Any
     ) -> Separated:
         """Separates the first `count` mixtures, shard by shard."""
+        settings = self.schedule(settings)
         pairs = self.pairs(count, k=k, protocol=protocol)
         shards = []
         for first in range(0, count, BATCH):
