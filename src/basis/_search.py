@@ -19,7 +19,7 @@ from basis._choose import Choice, Ranking
 from basis._errors import BasisError
 from basis.mixings import Mixing
 from basis.priors import Prior
-from basis.samplers import Gibbs, Noise, Problem, finish, settle
+from basis.samplers import Gibbs, Noise, Problem, check_finite, finish, settle
 
 EFFORTS = {"fast": 100, "balanced": 300, "best": 1000}
 """Named efforts, in network calls per source."""
@@ -222,6 +222,7 @@ class Search:
         before, total = self._steps(label)
         for state in states:
             self.report(before + state.step, total, state.sigma)
+        check_finite(state.x)
         x = finish(problem, state.x, state.sigma)
         return problem, x.unflatten(0, (len(active), r.chains))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from basis._version import __version__
 from basis._workers import default_workers, run_all
 from basis.mixings import Mixing, mixtures
 from basis.priors import Prior
-from basis.samplers import SAMPLERS, Noise, Problem, Sampler, item_seeds
+from basis.samplers import SAMPLERS, Noise, Problem, Sampler, check_finite, item_seeds
 from basis.samplers import finish as finish_sample
 
 __all__ = ["Progress", "Result", "separate", "separate_each"]
@@ -78,7 +79,7 @@ class Result:
 
 
 def separate(
-    mixture: Tensor,
+    mixture: Tensor | np.ndarray,
     prior: Prior | Sequence[Prior],
     *,
     alphas: Sequence[float] | None = None,
@@ -99,7 +100,7 @@ def separate(
 
     Args:
         mixture: What was observed, m, (batch, observed channels, height, width), in the units of sum_i alpha_i x_i with sources
-            in [0, 1]. float32 or float64; the state is kept in that precision.
+            in [0, 1]. float32 or float64, a tensor or a numpy array; the state is kept in that precision.
         prior: One prior for all sources, or one per source.
         alphas: The weights of a plain mixture, one per source; (1, 1) by default.
         mixing: Any other mixing, instead of alphas.
@@ -119,10 +120,14 @@ def separate(
         options: Settings of a sampler given by name, for example `steps=50`.
     """
     priors, mixing = check_nouns(prior, alphas, mixing)
+    if isinstance(mixture, np.ndarray):
+        mixture = torch.from_numpy(mixture)
     m = check_observation(mixture, priors, mixing)
     for name, value in (("samples", samples), ("chunk", chunk), ("workers", workers)):
         if value is not None and value < 1:
             raise BasisError(f"{name} must be at least 1, not {value}")
+    if choose in ("likelihood", "both") and not all(p.has_likelihood for p in priors):
+        raise BasisError(f"choose={choose!r} needs priors with a likelihood; energy needs none")
     if isinstance(keep, str) and keep != "all":
         raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
     if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
@@ -132,7 +137,9 @@ def separate(
         if options or keep or not finish:
             given = [*options, *(["keep"] if keep else []), *([] if finish else ["finish"])]
             raise BasisError(f"{', '.join(given)} goes with a sampler: give one, or leave it out")
-        plan = plan_for(effort or "balanced", mixing.sources).with_choice(samples, choose)
+        plan = plan_for("balanced" if effort is None else effort, mixing.sources).with_choice(
+            samples, choose
+        )
         work = _Searches(plan, priors, mixing)
     elif effort is not None:
         raise BasisError("give an effort or a sampler, not both")
@@ -255,6 +262,7 @@ class _Draws:
             if self.keep and state.level_done:
                 levels[state.sigma] = state.x
             report(state.step, state.steps, state.sigma)
+        check_finite(state.x)
         x = finish_sample(problem, state.x, state.sigma) if self.finish else state.x.clamp(0, 1)
         samples = x.unflatten(0, (len(m), self.chains))
         energies = self.ranking(problem, samples, [row[0] for row in seeds("rank", 1)])
@@ -324,11 +332,13 @@ def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
 
 def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:
     """The observation where the prior computes, after checking that it fits prior and mixing."""
+    if not isinstance(observation, Tensor):
+        raise BasisError(f"the mixture must be a tensor, not {type(observation).__name__}")
     wanted = (mixing.observed, *priors[0].shape[1:])
     shape = tuple(observation.shape)
     if observation.ndim != 4 or shape[1:] != wanted:
         raise BasisError(
-            f"the mixture has shape {shape}; this prior and mixing take (batch, "
+            f"the mixture has shape {shape}; prior {priors[0].name!r} and this mixing take (batch, "
             f"{', '.join(map(str, wanted))})"
         )
     if not len(observation):
@@ -337,6 +347,15 @@ def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixi
         raise BasisError(f"the mixture must be float32 or float64, not {observation.dtype}")
     if not torch.isfinite(observation).all():
         raise BasisError("the mixture holds NaN or infinite values; every pixel must be a number")
+    low, high = mixing.reach
+    seen = observation if mixing.mask is None else observation * mixing.mask.to(observation)
+    least, most = seen.min().item(), seen.max().item()
+    slack = high - low + 10 * mixing.noise
+    if least < low - slack or most > high + slack:
+        raise BasisError(
+            f"the mixture's values go from {least:g} to {most:g}, where sources in [0, 1] make {low:g} to {high:g}: "
+            "divide 8-bit pixels by 255, and give the alphas it was mixed with"
+        )
     device = priors[0].device
     return observation if device is None else observation.to(device)
 

@@ -45,6 +45,8 @@ def check_prior(
         raise BasisError(
             f"the images are {tuple(images.shape[1:])}, the prior is for {prior.shape}: give images of its kind"
         )
+    if len(images) < 8:
+        raise BasisError(f"a check needs at least 8 images of the prior's kind, not {len(images)}")
     low, high = max(prior.sigma_min, 0.01), min(prior.sigma_max, 2.0)
     if sigmas is None:
         count = 6

@@ -112,7 +112,8 @@ class Summary:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f} ± {self.stderr:.2f} (median {self.median:.2f}, n={self.count})"
+        error = f" ± {self.stderr:.2f}" if self.count > 1 else ""
+        return f"{self.mean:.2f}{error} (median {self.median:.2f}, n={self.count})"
 
 
 def summarise(values: Tensor) -> Summary:

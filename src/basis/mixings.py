@@ -61,6 +61,14 @@ class Mixing:
         """The number of observed channels."""
         return self.matrix.shape[0]
 
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The least and the largest value that sources in [0, 1] can make of any pixel."""
+        return (
+            self.matrix.clamp(max=0).sum(dim=1).min().item(),
+            self.matrix.clamp(min=0).sum(dim=1).max().item(),
+        )
+
     def masked(self, mask: Tensor) -> Mixing:
         """The same mixing, observed only where mask is one."""
         return Mixing(self.matrix, self.sources, self.channels, mask=mask, noise=self.noise)

@@ -45,7 +45,10 @@ def read_ncsn(checkpoint: str | Path, config: str | Path | None = None, **sizes:
         "sigma_min": float(told.get("sigma_end", 0.01)),
         **{key: value for key, value in sizes.items() if value is not None},
     }
-    network = NCSN(NCSNConfig(channels=channels, width=width, levels=levels, **known))
+    try:
+        network = NCSN(NCSNConfig(channels=channels, width=width, levels=levels, **known))
+    except ValueError as error:
+        raise BasisError(f"{checkpoint}: {error}") from error
     put_weights(network, weights, f"{checkpoint} is no published NCSN, this does not fit")
     return network
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._files import write_text
@@ -14,7 +13,9 @@ from basis.cli._common import (
     add_root,
     device_from,
     natural,
+    out_folder,
     progress_bar,
+    seed_number,
     write_json,
 )
 
@@ -59,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="numbers of sources for the growth of time (default: 2 3 4)",
     )
     parser.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
-    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--out", default="bench", metavar="DIR", help="default: bench")
     add_root(parser)
@@ -77,9 +78,7 @@ def run(args: argparse.Namespace) -> None:
     ways = [bench.find_way(name) for name in names]
     if any(count < 1 for count in args.mixtures):
         raise BasisError(f"--mixtures takes numbers of at least 1, not {args.mixtures}")
-    out = Path(args.out)
-    if out.exists() and not out.is_dir():
-        raise BasisError(f"{out} is a file; --out takes a folder")
+    out = out_folder(args.out)
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
     images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)

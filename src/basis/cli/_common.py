@@ -45,6 +45,29 @@ def number(text: str) -> float:
     return value
 
 
+def seed_number(text: str) -> int:
+    """A seed that a random generator takes, for argparse."""
+    value = int(text)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 2^63 - 1, not {text}")
+    return value
+
+
+def out_folder(text: str) -> Path:
+    """Where results go; refused before any work is done where no folder can be."""
+    path = Path(text)
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise BasisError(f"{place} is a file; --out takes a folder")
+    return path
+
+
+def _json_file(text: str) -> str:
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; give a file")
+    return text
+
+
 def natural(text: str) -> int:
     """An integer of at least one, for argparse."""
     value = int(text)
@@ -64,7 +87,9 @@ def add_root(parser: argparse.ArgumentParser) -> None:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """`--json`."""
-    parser.add_argument("--json", metavar="PATH", help="also write what was measured as JSON")
+    parser.add_argument(
+        "--json", metavar="PATH", type=_json_file, help="also write what is told as JSON"
+    )
 
 
 def add_pairs(parser: argparse.ArgumentParser, count: int) -> None:
@@ -123,7 +148,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         choices=_CHOICES,
         help="which of the samples to show (default: first; the best by energy with an effort)",
     )
-    group.add_argument("--seed", type=int, default=0, help="default 0")
+    group.add_argument("--seed", type=seed_number, default=0, help="default 0")
     group.add_argument("--levels", type=natural, help="noise levels (paper: 10)")
     group.add_argument("--steps", type=natural, help="steps per level (paper: 100)")
     group.add_argument("--delta", type=number, help="step size at the last level (paper: 2e-5)")
@@ -174,7 +199,9 @@ def sampler_from(args: argparse.Namespace) -> Sampler | None:
             raise BasisError(
                 f"{', '.join(loose)} goes with a sampler: add --sampler basis (or another one)"
             )
-        plan_for(args.effort or "balanced", 2)  # a wrong effort is told before anything is loaded
+        plan_for(
+            "balanced" if args.effort is None else args.effort, 2
+        )  # a wrong effort is told before anything is loaded
         return None
     if args.effort is not None:
         raise BasisError("give --effort or --sampler, not both")
@@ -183,7 +210,7 @@ def sampler_from(args: argparse.Namespace) -> Sampler | None:
 
 def way(args: argparse.Namespace) -> str:
     """What a table calls the way of separating that `add_sampling`'s arguments describe."""
-    return args.sampler or f"effort {args.effort or 'balanced'}"
+    return args.sampler or f"effort {'balanced' if args.effort is None else args.effort}"
 
 
 def _literal(text: str) -> Any:
@@ -261,4 +288,13 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
 
 def write_json(path: str | Path, record: dict[str, Any]) -> None:
     """Writes a record for scripts to read."""
-    write_text(path, json.dumps(record, indent=2) + "\n")
+    write_text(path, json.dumps(_strict(record), indent=2) + "\n")
+
+
+def _strict(value: Any) -> Any:
+    """The same with null for what JSON has no number for."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

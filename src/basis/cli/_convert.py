@@ -9,7 +9,7 @@ from basis.cli._common import natural, number
 EPILOG = """\
 examples:
   basis convert ncsn checkpoint.pth --config config.yml --out priors/ncsn-mnist
-  basis convert glow logs0point01/model_best_loss.ckpt logs0point016/model_best_loss.ckpt \\\\
+  basis convert glow logs0point01/model_best_loss.ckpt logs0point016/model_best_loss.ckpt \\
       --sigmas 0.01 0.01668 --size 32 --out priors/glow-cifar
 
 ncsn takes the authors' checkpoint.pth; glow takes the prefixes of TensorFlow 1 checkpoints (without .index), one per
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoints", nargs="+", metavar="FILE", help="one; glow: one per level")
     parser.add_argument("--out", required=True, metavar="DIR", help="the prior's folder")
     parser.add_argument("--name", help="what its card calls it (default: the folder's name)")
-    parser.add_argument("--size", type=natural, help="side of the images (glow: 32 by default)")
+    parser.add_argument("--size", type=natural, help="side of the images (glow: must be given)")
     parser.add_argument("--config", metavar="FILE", help="ncsn: the config.yml of the checkpoint")
     parser.add_argument("--sigmas", type=number, nargs="+", help="glow: noise level of each file")
 
@@ -44,11 +44,15 @@ def run(args: argparse.Namespace) -> None:
     else:
         if args.config:
             raise BasisError("--config goes with ncsn")
+        if not args.size:
+            raise BasisError(
+                "basis convert glow needs --size: the side of its images is in no weight"
+            )
         folder = convert_glow(
             args.checkpoints,
             args.out,
             sigmas=args.sigmas or ([0.0] if len(args.checkpoints) == 1 else []),
-            size=args.size or 32,
+            size=args.size,
             name=args.name,
         )
     print(f"prior: {folder}")

@@ -6,7 +6,15 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from basis.cli._common import add_root, add_training_set, device_from, natural, number, training_set
+from basis.cli._common import (
+    add_root,
+    add_training_set,
+    device_from,
+    natural,
+    number,
+    seed_number,
+    training_set,
+)
 
 EPILOG = """\
 examples:
@@ -39,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--score", type=number, default=2.0, help="weight of the gradient's denoising error (2)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     add_root(parser)
 

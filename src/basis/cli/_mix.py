@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from basis.cli._common import add_noise, add_root, number
+from basis.cli._common import add_noise, add_root, number, seed_number
 
 EPILOG = """\
 examples:
@@ -24,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise", type=number, default=0.0, help="Gaussian noise added (default 0)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the noise (default 0)")
+    parser.add_argument("--seed", type=seed_number, default=0, help="seed of the noise (default 0)")
     parser.add_argument(
         "--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or picture"
     )
@@ -45,6 +46,9 @@ def run(args: argparse.Namespace) -> None:
         raise BasisError(
             f"{len(alphas)} alphas for {len(args.images)} images; give one alpha per image"
         )
+    out = Path(args.out)
+    if out.exists() and any(Path(n).exists() and out.samefile(n) for n in args.images):
+        raise BasisError(f"{out} is one of the images; give --out another name")
     sources = source_images(args.images, args.data_root)[None]
     mixed = mixture(alphas, sources.shape[2])(sources)
     mixed = add_noise(mixed, args.noise, args.seed)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from basis.cli._common import add_root, device_from, number
+from basis.cli._common import add_root, device_from, number, out_folder, seed_number
 
 _NAMES = (
     "mnist-agnostic", "mnist-split", "histogram", "ablation", "gradients", "likelihoods", "states",
@@ -39,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--size", default="quick", help="quick (the default), full, or a share such as 0.1"
     )
     parser.add_argument("--data", default="mnist", help="mnist (the default) or sample")
-    parser.add_argument("--seed", type=int, default=0, help="default 0")
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--out", default="reproduced", metavar="DIR", help="default: reproduced")
     add_root(parser)
@@ -62,9 +61,7 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.data not in ("mnist", "sample"):
         raise BasisError(f"--data takes mnist or sample, not {args.data}")
-    out = Path(args.out)
-    if out.exists() and not out.is_dir():
-        raise BasisError(f"{out} is a file; --out takes a folder")
+    out = out_folder(args.out)
     names = list(PIECES) if "all" in args.names else list(dict.fromkeys(args.names))
     with tqdm(
         total=1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from basis.cli._common import (
     device_from,
     natural,
     number,
+    out_folder,
     run_separation,
     sampler_from,
     way,
@@ -70,13 +72,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis import load_prior, metrics
-    from basis._errors import BasisError
     from basis.panels import separation_panel, to_picture, write_picture
 
     sampler = sampler_from(args)
-    out = Path(args.out)
-    if out.exists() and not out.is_dir():
-        raise BasisError(f"{out} is a file; --out takes a folder")
+    out = out_folder(args.out)
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
     names, mixture, truth, alphas = _read(args)
     mixing = _mixing(args, prior, alphas, mixture)
@@ -108,6 +107,14 @@ def run(args: argparse.Namespace) -> None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth))} dB")
     worst = result.residual.max().item() * 255
     print(f"residual at most {worst:.2f}/255 rms, {result.seconds:.1f} s")
+    if worst > 1 and not args.noise:
+        print(
+            "basis separate: warning: no sources in [0, 1] make this mixture; are the alphas those it was mixed with, "
+            "and its pixels in their units?",
+            file=sys.stderr,
+        )
+    if shown < len(names):
+        print(f"the picture shows the first {shown} of {len(names)} mixtures")
     print(f"picture: {out / 'panel.png'}")
 
 
@@ -132,9 +139,11 @@ def _read(
         pairs = draw_pairs(images, args.count, k=len(alphas), seed=args.seed)
         mixed = pairs.mix(alphas)
         mixed = add_noise(mixed, args.noise, args.seed)
-        return [f"{i + 1:02d}" for i in range(args.count)], mixed, pairs.sources, alphas
+        digits = max(2, len(str(args.count)))
+        names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
+        return names, mixed, pairs.sources, alphas
 
-    names: list[str] = []
+    names = []
     mixtures: list[Tensor] = []
     truths: list[Tensor | None] = []
     brought: list[float] | None = None

@@ -13,6 +13,7 @@ from basis.cli._common import (
     add_root,
     add_sampling,
     device_from,
+    out_folder,
     run_separation,
     sampler_from,
     way,
@@ -47,12 +48,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis import BasisError, load_prior
+    from basis import load_prior
     from basis.data import load_images
 
-    out = Path(args.out)
-    if out.exists() and not out.is_dir():
-        raise BasisError(f"{out} is a file; --out takes a folder")
+    out = out_folder(args.out)
     images = load_images(args.data, "test", root=args.data_root)
     device = device_from(args.device)
     priors = [

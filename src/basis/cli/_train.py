@@ -159,23 +159,10 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
 
     name = args.name or trainer.folder.resolve().name
     training = _training_record(trainer)
-    with trainer.averaged() as module:
-        if variance and isinstance(module, Denoiser):
-            low, high = trainer.config.sigma_min, trainer.config.sigma_max
-            count = min(args.variance_images, trainer.seen)  # a short trial is not to wait for long
-            losses = fit_variance(
-                module, trainer.images, count=count, sigma_min=low, sigma_max=high
-            )
-            tail = losses[-50:]
-            training["variance"] = {"images": count, "loss": round(sum(tail) / len(tail), 4)}
-        architecture = describe_module(module)
-        weights = {n: p.detach().clone() for n, p in module.named_parameters()}
-        if isinstance(module, Denoiser):
-            module.head = None
     card = {
         "name": name,
         "title": f"{_LIKELIHOODS.get(args.architecture, 'score')} prior of {images.name}",
-        "architecture": architecture,
+        "architecture": describe_module(trainer.model),
         "shape": list(images.images.shape[1:]),
         "sigma_min": trainer.config.sigma_min,
         "sigma_max": trainer.config.sigma_max,
@@ -183,7 +170,25 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
         "data": {"name": images.name, "images": len(trainer.images)},
         "training": training,
     }
-    return save_prior(trainer.folder, weights, card)
+    # Saved before the head is learned, so that stopping there loses nothing.
+    folder = save_prior(trainer.folder, trainer.average, card)
+    if not (variance and isinstance(trainer.model, Denoiser)):
+        return folder
+    with trainer.averaged() as module:
+        assert isinstance(module, Denoiser)
+        try:
+            low, high = trainer.config.sigma_min, trainer.config.sigma_max
+            # A short trial is not to wait for long.
+            count = min(args.variance_images, trainer.seen)
+            losses = fit_variance(
+                module, trainer.images, count=count, sigma_min=low, sigma_max=high
+            )
+            tail = losses[-50:]
+            training["variance"] = {"images": count, "loss": round(sum(tail) / len(tail), 4)}
+            card["architecture"] = describe_module(module)
+            return save_prior(trainer.folder, dict(module.named_parameters()), card)
+        finally:
+            module.head = None
 
 
 def _training_record(trainer: Trainer) -> dict[str, Any]:

@@ -15,7 +15,9 @@ NUMPY = (".npy", ".npz")
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz by name; the one of an .npy under the name ''."""
     if not path.is_file():
-        raise BasisError(f"there is no file {path}")
+        raise BasisError(
+            f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
+        )
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

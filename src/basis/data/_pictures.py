@@ -49,7 +49,9 @@ def open_bytes(path: Path) -> Image.Image:
 def open_picture(path: Path) -> Image.Image:
     """A picture decoded and upright, of mode L, RGB, or F (grey deeper than 8 bits, scaled to [0, 1])."""
     if not path.is_file():
-        raise BasisError(f"there is no file {path}")
+        raise BasisError(
+            f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

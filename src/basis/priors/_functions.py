@@ -38,6 +38,10 @@ class FunctionPrior(Prior):
         name: str = "function",
         spread: float = 0.3,
     ) -> None:
+        if not callable(function):
+            raise BasisError(f"a {kind} must be a function of (x, sigma), not {function!r}")
+        if len(shape) != 3:
+            raise BasisError(f"shape must be (channels, height, width), not {tuple(shape)}")
         if not pixels[1] > pixels[0]:
             raise BasisError(f"pixels must be (black, white) with white above black, not {pixels}")
         if not 0 < sigma_min <= sigma_max:

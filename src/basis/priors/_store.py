@@ -91,7 +91,7 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
             from basis.adapters._diffusers import build
 
             return build(sizes, architecture["scheduler"], architecture.get("pixels"))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise BasisError(f"a card's architecture cannot be built: {error}") from error
     raise BasisError(
         f"unknown architecture {kind!r} in a card; known are unet, ncsn, ladder, diffusers, "
@@ -230,6 +230,9 @@ def read_card(folder: str | Path) -> dict[str, Any]:
         ) from error
     if missing:
         raise BasisError(f"{path} lacks {', '.join(missing)}")
+    for key in ("sigma_min", "sigma_max"):
+        if isinstance(card[key], bool) or not isinstance(card[key], int | float):
+            raise BasisError(f"{path}: {key} must be a number, not {card[key]!r}")
     return card
 
 

@@ -1,7 +1,7 @@
 """Samplers: how the posterior is explored."""
 
 from basis.samplers._ascent import Greedy, NoiseConditioned
-from basis.samplers._base import Noise, Problem, Sampler, State, item_seeds
+from basis.samplers._base import Noise, Problem, Sampler, State, check_finite, item_seeds
 from basis.samplers._basis import Basis
 from basis.samplers._dirac import Dirac
 from basis.samplers._finish import finish, settle
@@ -29,6 +29,7 @@ __all__ = [
     "Problem",
     "Sampler",
     "State",
+    "check_finite",
     "finish",
     "item_seeds",
     "posterior_denoise",

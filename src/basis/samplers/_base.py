@@ -184,6 +184,15 @@ def check_numbers(sampler: Sampler, **least: float) -> None:
             raise BasisError(f"{name} must be a number {relation} {bound:g}, not {value}")
 
 
+def check_finite(x: Tensor) -> None:
+    """Refuses to go on from a state that blew up."""
+    if not torch.isfinite(x).all():
+        raise BasisError(
+            "the dynamics diverged: the prior answers with ever larger values here; "
+            "`basis check` says whether it is sound"
+        )
+
+
 def check_share(share: float) -> None:
     """Refuses a share of the steps, as `two_paces` takes it, that is not one."""
     if not 0 <= share <= 1:

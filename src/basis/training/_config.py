@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from basis._errors import BasisError
+
 
 def _setting(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
@@ -37,3 +39,14 @@ class TrainConfig:
     clip: float = _setting(1.0, "largest gradient norm")
     smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")
     seed: int = _setting(0, "seed of the weights and of everything drawn")
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam_lr"):
+            if not getattr(self, name) > 0:
+                raise BasisError(f"{name} must be more than 0, not {getattr(self, name)}")
+        if not 0 <= self.cooldown <= 1:
+            raise BasisError(f"cooldown must be a share from 0 to 1, not {self.cooldown}")
+        if not 0 <= self.sigma_min <= self.sigma_max:
+            raise BasisError(
+                f"noise levels must be 0 <= sigma_min <= sigma_max, not {self.sigma_min}, {self.sigma_max}"
+            )

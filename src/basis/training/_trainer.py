@@ -294,7 +294,8 @@ class Trainer:
     def _put(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for name, p in self.model.named_parameters():
-                p.copy_(weights[name])
+                if name in weights:  # a variance head is not part of what is trained here
+                    p.copy_(weights[name])
 
     def _crossed(self, every: int) -> bool:
         return self.seen // every > (self.seen - self.config.batch) // every

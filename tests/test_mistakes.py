@@ -1,0 +1,140 @@
+"""Mistakes that people make: each gets one line that names it, and loses nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from test_cli import fails as refused
+
+from basis import BasisError, separate
+from basis.checks import check_prior
+from basis.cli import main
+from basis.priors import from_denoiser, load_prior, write_prior
+from basis.training import TrainConfig
+
+
+@pytest.mark.parametrize("way", [{"sampler": "gibbs"}, {"sampler": "basis"}, {"effort": 100}])
+def test_a_prior_that_blows_up_is_told(way):
+    prior = from_denoiser(lambda x, sigma: 1e12 * x**3, (1, 4, 4), 0.01, 10.0)
+    with pytest.raises(BasisError, match="diverged"):
+        separate(torch.rand(1, 1, 4, 4), prior, **way)
+
+
+def test_an_effort_of_nothing_is_refused(capsys, tiny_prior):
+    with pytest.raises(BasisError, match="too small"):
+        separate(torch.rand(1, 1, 8, 8), tiny_prior, effort=0)
+    assert "too small" in refused(capsys, "separate", "sample", "--effort", 0)
+
+
+def test_values_that_cannot_be_a_mixture(capsys, tmp_path, tiny_prior):
+    with pytest.raises(
+        BasisError, match=r"go from 0 to 200, where sources in \[0, 1\] make 0 to 2"
+    ):
+        separate(torch.tensor([0.0, 200.0] * 32).view(1, 1, 8, 8), tiny_prior)
+    np.save(tmp_path / "m.npy", np.full((1, 1, 28, 28), 1.5, dtype="float32"))
+    out = tmp_path / "o"
+    words = ["separate", tmp_path / "m.npy", "--alphas", 0.5, 0.5, "--effort", 20, "--out", out]
+    assert main([str(w) for w in words]) == 0
+    assert "warning: no sources in [0, 1] make this mixture" in capsys.readouterr().err
+    masked = torch.full((1, 1, 8, 8), 9e9)
+    masked[..., :4] = 1
+    from basis import mixture
+
+    mixing = mixture((1.0, 1.0)).masked((masked < 2).double()[0])
+    assert separate(masked, tiny_prior, mixing=mixing, effort=20).sources.isfinite().all()
+
+
+def test_numpy_is_taken_and_lists_are_not(tiny_prior):
+    m = np.random.default_rng(0).random((2, 1, 8, 8))
+    ours = separate(m, tiny_prior, effort=20).sources
+    assert torch.equal(ours, separate(torch.from_numpy(m), tiny_prior, effort=20).sources)
+    with pytest.raises(BasisError, match="must be a tensor, not list"):
+        separate([[0.0]], tiny_prior)
+
+
+def test_a_choice_by_likelihood_needs_one(tiny_prior):
+    for way in ({"effort": 20}, {"effort": 300}, {"sampler": "gibbs", "samples": 2}):
+        with pytest.raises(BasisError, match="likelihood"):
+            separate(torch.rand(1, 1, 8, 8), tiny_prior, choose="likelihood", **way)
+
+
+def test_places_are_looked_at_before_the_work(capsys, tmp_path):
+    (tmp_path / "file").write_text("here")
+    below = tmp_path / "file" / "sub"
+    assert "is a file" in refused(capsys, "separate", "sample", "--out", below)
+    assert "is a folder" in refused(capsys, "check", "mnist", "--json", tmp_path)
+    assert "is a folder" in refused(capsys, "separate", tmp_path)
+    assert (tmp_path / "file").read_text() == "here"
+
+
+def test_a_mixture_does_not_replace_its_images(capsys, tmp_path):
+    image = tmp_path / "a.npz"
+    assert main(["mix", "sample:1", "sample:2", "--out", str(image)]) == 0
+    from PIL import Image
+
+    for name in ("a.png", "b.png"):
+        Image.new("L", (28, 28), 100).save(tmp_path / name)
+    before = (tmp_path / "a.png").read_bytes()
+    words = ["mix", tmp_path / "a.png", tmp_path / "b.png", "--alphas", 0.5, 0.5]
+    assert "one of the images" in refused(capsys, *words, "--out", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == before
+
+
+def test_numbers_out_of_range(capsys, tmp_path):
+    assert "2^63" in refused(capsys, "separate", "sample", "--seed", 10**23)
+    assert "at least 8 images" in refused(capsys, "check", "mnist", "--count", 1)
+    train = ["train", "--data", "sample", "--out", tmp_path / "run"]
+    assert "lr must be" in refused(capsys, *train, "--lr=-1")
+    assert "cooldown" in refused(capsys, *train, "--cooldown", 3)
+    assert "sigma_min <= sigma_max" in refused(capsys, *train, "--sigma-min", 5, "--sigma-max", 1)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BasisError, match="sigma_min"):
+        TrainConfig(sigma_min=-1.0)
+    with pytest.raises(BasisError, match="at least 8"):
+        check_prior(load_prior("mnist"), torch.rand(2, 1, 28, 28))
+    with pytest.raises(BasisError, match="function"):
+        from_denoiser(3, (1, 4, 4), 0.01, 1.0)
+    with pytest.raises(BasisError, match="channels, height, width"):
+        from_denoiser(lambda x, s: x, (4, 4), 0.01, 1.0)
+
+
+def test_cards_that_lie_are_refused(tiny_prior, tmp_path):
+    folder = write_prior(tiny_prior, tmp_path / "p")
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps(card | {"sigma_min": "low"}))
+    with pytest.raises(BasisError, match="sigma_min must be a number"):
+        load_prior(folder)
+    card["architecture"]["network"]["widths"] = [10**9, 10**9]
+    (folder / "card.json").write_text(json.dumps(card))
+    with pytest.raises(BasisError, match="cannot be built"):
+        load_prior(folder)
+
+
+def test_one_mixture_has_no_standard_error(capsys, tmp_path):
+    out = tmp_path / "o"
+    words = ["separate", "sample", "--count", "1", "--effort", "20", "--out", str(out)]
+    assert main(words) == 0
+    assert "nan" not in capsys.readouterr().out
+    assert json.loads((out / "run.json").read_text())["psnr"]["stderr"] is None
+
+
+def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, monkeypatch):
+    import basis.training
+
+    def interrupted(*args, **settings):
+        from basis.nn import VarianceHead
+
+        args[0].head = VarianceHead(args[0].network.config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(basis.training, "fit_variance", interrupted)
+    run = tmp_path / "run"
+    words = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
+             "--images", 32, "--held-out", 64, "--out", run]  # fmt: skip
+    assert main([str(w) for w in words]) == 130
+    x = torch.rand(1, 1, 28, 28)
+    assert load_prior(run).denoise(x, 0.2).shape == x.shape
+    monkeypatch.undo()
+    assert main([str(w) for w in words]) == 0
+    assert load_prior(run).card["architecture"]["variance"]
