@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--title", required=True)
     parser.add_argument("--origin", required=True, help="who published the data")
     parser.add_argument("--licence", required=True)
+    parser.add_argument("--note", help="anything else that its reader should know")
     parser.add_argument("--quality", type=Path, nargs="*", default=[])
     args = parser.parse_args()
     card = read_card(args.run) | {"name": args.name, "title": args.title, "licence": args.licence}
@@ -54,6 +55,8 @@ def main() -> None:
         "origin": args.origin,
         "images": card["data"]["images"],
     }
+    if args.note:
+        card["note"] = args.note
     card["quality"] = [row for path in args.quality for row in quality_rows(path)]
     weights = dict(load_prior(args.run).module.named_parameters())
     print(save_prior(EMBEDDED / args.name, weights, card))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from basis.baselines import BASELINES, NES, NMF, SD, Average, ConvNMF, Regression
+from basis.baselines import BASELINES, NES, NMF, SD, Average, ConvNMF, Job, Regression
 from basis.baselines._regression import invariant_error
 from basis.data import load_images
 from basis.metrics import psnr
@@ -53,7 +53,7 @@ def test_average_is_the_mixture_divided(task):
 def test_each_tells_upright_bars_from_level_ones(method, gain, groups, task):
     """Two classes that share no picture: every method must beat the average, by what it can do."""
     told = []
-    method.fit(groups, size=0.3, seed=0, tell=told.append)
+    method.fit(groups, Job(0.3, 0, told.append))
     mixture = task.sum(dim=1)
     out = method.separate(mixture, seed=0)
     assert out.shape == task.shape and told[-1] == pytest.approx(1.0)
@@ -66,7 +66,7 @@ def test_parts_of_one_dictionary_cannot_tell_sources_apart():
     """The class-agnostic task: the same digits for both, and nothing to go by."""
     digits = load_images("sample", "test").images.float() / 255
     method = NMF(parts=20)
-    method.fit((digits, digits), size=0.1)
+    method.fit((digits, digits), Job(0.1))
     assert torch.equal(method.dictionaries[0], method.dictionaries[1])
     truth = digits[:16].view(8, 2, 1, 28, 28)
     out = method.separate(truth.sum(dim=1))

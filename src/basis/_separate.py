@@ -65,6 +65,10 @@ class Result:
     seconds: float
     kept: dict[float, Tensor] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.sources.shape))
+        return f"Result(sources {shape}, {self.evaluations} evaluations per mixture, {self.seconds:.1f} s)"
+
     @property
     def evaluations(self) -> int:
         """Network evaluations spent per mixture: the mean over mixtures, rounded up."""

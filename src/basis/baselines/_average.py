@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
-from basis.baselines._base import Baseline
+from basis.baselines._base import Baseline, Job
 
 
 class Average(Baseline):
@@ -19,7 +18,7 @@ class Average(Baseline):
         super().__init__()
         self.k = k
 
-    def fit(self, groups: Sequence[Tensor], **settings: Any) -> None:
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
         self.k = len(groups)
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:

@@ -4,12 +4,56 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+T = TypeVar("T")
 Tell = Callable[[float], None]
 """Told the share of a fit that is done."""
+
+
+def _nobody(share: float) -> None:
+    """Listens to nothing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """How a baseline is fitted.
+
+    Attributes:
+        size: How much to spend, as a share of the published or full effort.
+        seed: Seed of everything drawn.
+        tell: Told how far it is.
+    """
+
+    size: float = 1.0
+    seed: int = 0
+    tell: Tell = _nobody
+
+    def steps(self, images: int, batch: int) -> int:
+        """Batches of this job where the full effort sees so many images."""
+        return max(2, int(self.size * images / batch))
+
+    def part(self, number: int, count: int) -> Job:
+        """The same for one of several parts, with a seed of its own."""
+        return replace(
+            self, seed=self.seed + number, tell=lambda share: self.tell((number + share) / count)
+        )
+
+
+def each_once(groups: Sequence[Tensor], job: Job, learn: Callable[[Tensor, Job], T]) -> list[T]:
+    """What is learned of every group; groups that are one and the same are learned once."""
+    learned: list[T] = []
+    for number, group in enumerate(groups):
+        same = next((i for i in range(number) if groups[i] is group), None)
+        learned.append(
+            learn(group, job.part(number, len(groups))) if same is None else learned[same]
+        )
+    job.tell(1.0)
+    return learned
 
 
 class Baseline(nn.Module):
@@ -25,22 +69,13 @@ class Baseline(nn.Module):
     reference = ""
     supervised = False
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
         """Learns what it needs from training images.
 
         Args:
             groups: For each source the images it may come from, float in [0, 1], (n, channels, height, width); the same
                 for all sources of a class-agnostic task.
-            size: How much to spend, as a share of the published or full effort.
-            seed: Seed of everything drawn.
-            tell: Told how far it is.
+            job: How much to spend, from which seed, and whom to tell.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.baselines._base import Baseline, Tell
+from basis.baselines._base import Baseline, Job, each_once
 
 _TINY = 1e-8
 
@@ -35,35 +35,25 @@ class ConvNMF(Baseline):
         self.parts, self.side, self.sparsity, self.steps = parts, side, sparsity, steps
         self.dictionaries = nn.ParameterList()
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        learned: list[Tensor] = []
-        batches = max(3, int(60 * size))
-        for number, group in enumerate(groups):
-            same = next((i for i in range(number) if groups[i] is group), None)
-            if same is not None:
-                learned.append(learned[same])
-                continue
-            shape = (self.parts, group.shape[1], self.side, self.side)
-            patches = _unit(torch.rand(shape, generator=generator))
-            above, below = torch.zeros(shape), torch.zeros(shape)
-            for batch in range(batches):
-                x = group[torch.randint(len(group), (64,), generator=generator)]
-                weights = self._weights(x, patches, 30, generator)
-                # Old batches are forgotten slowly: the online form of the update.
-                above = 0.9 * above + self._correlate(x, weights)
-                below = 0.9 * below + self._correlate(self._lay(weights, patches), weights)
-                patches = _unit(patches * above / (below + _TINY))
-                tell((number + (batch + 1) / batches) / len(groups))
-            learned.append(patches)
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+        learned = each_once(groups, job, self._learn)
         self.dictionaries = nn.ParameterList(nn.Parameter(d, requires_grad=False) for d in learned)
+
+    def _learn(self, images: Tensor, job: Job) -> Tensor:
+        generator = torch.Generator().manual_seed(job.seed)
+        shape = (self.parts, images.shape[1], self.side, self.side)
+        patches = _unit(torch.rand(shape, generator=generator))
+        above, below = torch.zeros(shape), torch.zeros(shape)
+        batches = max(3, int(60 * job.size))
+        for batch in range(batches):
+            x = images[torch.randint(len(images), (64,), generator=generator)]
+            weights = self._weights(x, patches, 30, generator)
+            # Old batches are forgotten slowly: the online form of the update.
+            above = 0.9 * above + self._correlate(x, weights)
+            below = 0.9 * below + self._correlate(self._lay(weights, patches), weights)
+            patches = _unit(patches * above / (below + _TINY))
+            job.tell((batch + 1) / batches)
+        return patches
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.baselines._base import Baseline, Tell
+from basis.baselines._base import Baseline, Job, each_once
 
 
 class Generator(nn.Module):
@@ -74,35 +74,18 @@ class SD(Baseline):
         self.starts, self.steps = starts, steps
         self.generators = nn.ModuleList()
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
-        self.generators = nn.ModuleList()
-        for number, group in enumerate(groups):
-            same = next((i for i in range(number) if groups[i] is group), None)
-            if same is not None:
-                self.generators.append(self.generators[same])
-                continue
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+        self.generators = nn.ModuleList(each_once(groups, job, self._learn))
 
-            def here(share: float, number: int = number) -> None:
-                tell((number + share) / len(groups))
-
-            self.generators.append(self._train(group, size, seed + number, here))
-
-    def _train(self, images: Tensor, size: float, seed: int, tell: Tell) -> Generator:
-        torch.manual_seed(seed)
-        generator = torch.Generator().manual_seed(seed)
+    def _learn(self, images: Tensor, job: Job) -> Generator:
+        torch.manual_seed(job.seed)
+        generator = torch.Generator().manual_seed(job.seed)
         _, channels, side, _ = images.shape
         maker = Generator(channels, side, self.latent, self.width)
         critic = Critic(channels, side, self.width)
         make = torch.optim.Adam(maker.parameters(), 4e-4, betas=(0.5, 0.99))
         judge = torch.optim.Adam(critic.parameters(), 4e-4, betas=(0.5, 0.99))
-        steps = max(2, int(size * self.images / self.batch))
+        steps = job.steps(self.images, self.batch)
         for step in range(steps):
             real = images[torch.randint(len(images), (self.batch,), generator=generator)]
             z = torch.randn(self.batch, self.latent, generator=generator)
@@ -121,7 +104,7 @@ class SD(Baseline):
             make.zero_grad()
             cost.backward()
             make.step()
-            tell((step + 1) / steps)
+            job.tell((step + 1) / steps)
         return maker.eval().requires_grad_(False)
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:

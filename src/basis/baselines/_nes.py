@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from basis.baselines._base import Baseline, Tell, draw_mixture
+from basis.baselines._base import Baseline, Job, Tell, draw_mixture
 from basis.baselines._networks import Separator, train
 
 
@@ -43,31 +43,22 @@ class NES(Baseline):
         self.title = "NES, supervised" if supervised else "NES"
         self.network: Separator | None = None
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
         known, unknown = groups
-        torch.manual_seed(seed)
-        generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(job.seed)
+        generator = torch.Generator().manual_seed(job.seed)
         if self.knows_both:
-            steps = max(2, int(size * self.images / self.batch))
-            self.network = self._train(known, unknown, steps, generator, tell)
+            steps = job.steps(self.images, self.batch)
+            self.network = self._train(known, unknown, steps, generator, job.tell)
             return
         # From here on the second group serves to make mixtures, and is not looked at again.
-        _, mixtures = draw_mixture(groups, max(self.batch, int(size * self.mixtures)), generator)
+        count = max(self.batch, int(job.size * self.mixtures))
+        _, mixtures = draw_mixture(groups, count, generator)
         guess = mixtures / 2
-        steps = max(2, int(size * self.images / self.batch / self.rounds))
+        steps = job.steps(self.images, self.batch * self.rounds)
         for number in range(self.rounds):
-
-            def here(share: float, number: int = number) -> None:
-                tell((number + share) / self.rounds)
-
-            self.network = self._train(known, guess, steps, generator, here)
+            tell = job.part(number, self.rounds).tell
+            self.network = self._train(known, guess, steps, generator, tell)
             guess = self.separate(mixtures)[:, 1]
 
     def _train(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from basis.baselines._base import Baseline, Tell
+from basis.baselines._base import Baseline, Job, each_once
 
 _TINY = 1e-8
 
@@ -31,35 +31,23 @@ class NMF(Baseline):
         self.parts, self.steps = parts, steps
         self.dictionaries = nn.ParameterList()
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+        learned = each_once(groups, job, self._learn)
+        self.dictionaries = nn.ParameterList(nn.Parameter(d, requires_grad=False) for d in learned)
+
+    def _learn(self, images: Tensor, job: Job) -> Tensor:
         import warnings
 
         from sklearn.decomposition import MiniBatchNMF
         from sklearn.exceptions import ConvergenceWarning
 
-        learned: list[Tensor] = []
-        for number, group in enumerate(groups):
-            same = next((i for i in range(number) if groups[i] is group), None)
-            if same is not None:
-                learned.append(learned[same])
-                continue
-            count = max(self.parts, int(len(group) * min(1.0, size)))
-            model = MiniBatchNMF(
-                self.parts, batch_size=1024, max_iter=max(2, int(20 * size)), random_state=seed
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the length is our choice
-                model.fit(group[:count].flatten(1).double().numpy())
-            learned.append(torch.from_numpy(model.components_).float())
-            tell((number + 1) / len(groups))
-        self.dictionaries = nn.ParameterList(nn.Parameter(d, requires_grad=False) for d in learned)
+        count = max(self.parts, int(len(images) * min(1.0, job.size)))
+        rounds = max(2, int(20 * job.size))
+        model = MiniBatchNMF(self.parts, batch_size=1024, max_iter=rounds, random_state=job.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the length is our choice
+            model.fit(images[:count].flatten(1).double().numpy())
+        return torch.from_numpy(model.components_).float()
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
         parts = torch.cat(list(self.dictionaries))  # (all parts, pixels)

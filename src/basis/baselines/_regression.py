@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from basis.baselines._base import Baseline, Tell, draw_mixture
+from basis.baselines._base import Baseline, Job, draw_mixture
 from basis.baselines._networks import Separator, train
 
 
@@ -29,23 +29,16 @@ class Regression(Baseline):
         self.images, self.batch = images, batch
         self.network: Separator | None = None
 
-    def fit(
-        self,
-        groups: Sequence[Tensor],
-        *,
-        size: float = 1.0,
-        seed: int = 0,
-        tell: Tell = lambda share: None,
-    ) -> None:
-        torch.manual_seed(seed)
+    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+        torch.manual_seed(job.seed)
         network = Separator(groups[0].shape[1], len(groups))
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(job.seed)
 
         def loss() -> Tensor:
             sources, mixture = draw_mixture(groups, self.batch, generator)
             return invariant_error(network(mixture), sources)
 
-        train(network, loss, max(2, int(size * self.images / self.batch)), tell)
+        train(network, loss, job.steps(self.images, self.batch), job.tell)
         self.network = network
 
     @torch.no_grad()

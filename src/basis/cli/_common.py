@@ -97,7 +97,12 @@ def add_pairs(parser: argparse.ArgumentParser, count: int) -> None:
     parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
     parser.add_argument("--pairs", type=natural, default=count, help=f"mixtures (default {count})")
     parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
-    parser.add_argument("--protocol", choices=("agnostic", "split"), default="agnostic")
+    parser.add_argument(
+        "--protocol",
+        choices=("agnostic", "split"),
+        default="agnostic",
+        help="any images (default), or one of each group of classes",
+    )
 
 
 def add_training_set(parser: argparse.ArgumentParser) -> None:

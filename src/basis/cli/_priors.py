@@ -63,7 +63,7 @@ def _size(card: dict[str, Any]) -> str:
     if "shape" not in card:
         return ""
     shape = "x".join(map(str, card["shape"]))
-    return f"{shape:9} sigma {card['sigma_min']:g} to {card['sigma_max']:g}"
+    return f"{shape:9} sigma {card['sigma_min']:.3g} to {card['sigma_max']:.3g}"
 
 
 def _show(card: dict[str, Any], indent: str = "") -> None:

@@ -41,7 +41,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
     network = parser.add_argument_group("network")
-    network.add_argument("--architecture", choices=("unet", "ncsn", *_LIKELIHOODS), default="unet")
+    network.add_argument(
+        "--architecture",
+        choices=("unet", "ncsn", *_LIKELIHOODS),
+        default="unet",
+        help="what to train (unet)",
+    )
     network.add_argument(
         "--fold", type=natural, default=2, help="unet: pixels per side laid into channels"
     )

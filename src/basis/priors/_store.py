@@ -276,6 +276,10 @@ def load_prior(
 
         if is_pipeline_folder(folder):
             return from_diffusers(folder).to(device, dtype)
+        raise BasisError(
+            f"{folder} is not a prior's folder: it holds neither {CARD} nor a diffusers pipeline "
+            "(unet/ and scheduler/)"
+        )
     card = read_card(folder)
     module = build_module(card["architecture"])
     refusal = f"{folder / WEIGHTS} does not fit the architecture on its card"

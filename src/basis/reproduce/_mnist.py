@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from basis import metrics, mixings, panels
-from basis.baselines import BASELINES
+from basis.baselines import BASELINES, Job
 from basis.pairs import GROUPS
 from basis.reproduce._pieces import Piece, Separated, Table, Workshop, dB, figure_png, png
 from basis.reproduce._shards import Shard
@@ -93,9 +93,7 @@ def baseline_scores(shop: Workshop, name: str, protocol: str) -> tuple[Tensor, f
             groups = [floats[torch.isin(images.labels, torch.tensor(g))] for g in GROUPS[shop.data]]
         method.fit(
             groups,
-            size=shop.size,
-            seed=shop.seed,
-            tell=lambda share: shop.tell(f"training {method.title}", share),
+            Job(shop.size, shop.seed, lambda share: shop.tell(f"training {method.title}", share)),
         )
         pairs = shop.pairs(count, protocol=protocol)
         out = method.separate(pairs.sources.sum(dim=1), seed=shop.seed)
