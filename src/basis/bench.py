@@ -262,21 +262,27 @@ def _resident() -> float | None:
 
 
 def markdown(
-    rows: Sequence[Quality], speed: Speed | None = None, growth: Sequence[Growth] = ()
+    rows: Sequence[Quality],
+    speed: Speed | None = None,
+    growth: Sequence[Growth] = (),
+    *,
+    times: bool = True,
 ) -> str:
-    """The tables, as the docs show them."""
+    """The tables, as the docs show them; without times where other work disturbed them."""
     lines = []
     if rows:
         paper = next((r for r in rows if r.way == "basis"), None)
+        more = " seconds per mixture | time of `basis` / time |" if times else ""
         lines += [
-            "| | PSNR, mean ± standard error | median | evaluations, mean (most) | seconds per mixture | time of `basis` / time |",
-            "|---|---|---|---|---|---|",
+            f"| | PSNR, mean ± standard error | median | evaluations, mean (most) |{more}",
+            "|---|---|---|---|" + ("---|---|" if times else ""),
         ]
         for r in rows:
             ratio = f"{paper.seconds / r.seconds:.1f}" if paper and r.seconds else ""
             lines.append(
                 f"| {r.way} | {r.mean:.2f} ± {r.stderr:.2f} | {r.median:.2f} | "
-                f"{r.evaluations:,.0f} ({r.most:,}) | {r.seconds:.3f} | {ratio} |"
+                f"{r.evaluations:,.0f} ({r.most:,}) |"
+                + (f" {r.seconds:.3f} | {ratio} |" if times else "")
             )
     if speed:
         lines += [
@@ -311,21 +317,22 @@ def record(
     }
 
 
-def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> Path:
+def plot_quality(
+    rows: Sequence[Quality], path: str | Path, title: str = "", *, times: bool = True
+) -> Path:
     """PSNR against evaluations and against time, one point per way."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    fields = [("evaluations", "network evaluations per mixture")]
+    fields += [("seconds", "seconds per mixture")] if times else []
+    figure = Figure(figsize=(10 if times else 7, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 2, sharey=True)
+    axes = figure.subplots(1, len(fields), sharey=True, squeeze=False)[0]
     shown = [r for r in rows if r.evaluations]
     efforts = sorted((r for r in shown if r.way.startswith("effort")), key=lambda r: r.evaluations)
-    for ax, field, label in (
-        (axes[0], "evaluations", "network evaluations per mixture"),
-        (axes[1], "seconds", "seconds per mixture"),
-    ):
+    for ax, (field, label) in zip(axes, fields, strict=True):
         ax.plot(
             [getattr(r, field) for r in efforts],
             [r.mean for r in efforts],
@@ -341,7 +348,9 @@ def plot_quality(rows: Sequence[Quality], path: str | Path, title: str = "") -> 
                 r.way.removeprefix("effort "),
                 (at, r.mean),
                 textcoords="offset points",
-                xytext=(6, 5),
+                # Efforts above their line, samplers beside their points: the two may coincide.
+                xytext=(-5, 9) if r in efforts else (7, -3),
+                ha="right" if r in efforts else "left",
                 fontsize=8,
             )
         ax.set(xlabel=label, xscale="log")

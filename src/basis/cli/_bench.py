@@ -59,6 +59,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[2, 3, 4],
         help="numbers of sources for the growth of time (default: 2 3 4)",
     )
+    parser.add_argument(
+        "--no-times",
+        action="store_true",
+        help="leave times out of tables and plot: for a machine that does other work as well",
+    )
     parser.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
     parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
@@ -90,12 +95,12 @@ def run(args: argparse.Namespace) -> None:
             row = bench.measure_quality(way, prior, pairs, seed=args.seed, progress=progress)
         rows.append(row)
         _show(row)
-    speed = bench.measure_speed(prior)
+    speed = None if args.no_times else bench.measure_speed(prior)
     growth = _growth(args, prior, images)
-    tables = bench.markdown(rows, speed, growth)
+    tables = bench.markdown(rows, speed, growth, times=not args.no_times)
     tables += f"\n`{args.line}`, version {__version__}\n"
     title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol}), {prior.name} prior"
-    bench.plot_quality(rows, out / "bench.png", title)
+    bench.plot_quality(rows, out / "bench.png", title, times=not args.no_times)
     write_text(out / "bench.md", tables)
     record = {
         "command": args.line,
