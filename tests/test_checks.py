@@ -37,6 +37,12 @@ def test_the_embedded_prior_is_sound(mnist, digits):
     assert verdict(findings).startswith("sound")
 
 
+def test_the_embedded_flow_is_sound(digits):
+    findings = check_prior(load_prior("mnist-glow"), digits[:32])
+    assert all(f.sound for f in findings), verdict(findings)
+    assert {"gradient", "inverse"} <= {f.name for f in findings}
+
+
 def test_a_range_that_is_not_converted(mnist, digits):
     """A model of [-1, 1] that is fed and believed in [0, 1]."""
     prior = broken(mnist, lambda x, s: 2 * mnist.denoise((x + 1) / 2, s / 2) - 1)
