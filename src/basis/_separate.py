@@ -130,8 +130,11 @@ def separate(
     for name, value in (("samples", samples), ("chunk", chunk), ("workers", workers)):
         if value is not None and value < 1:
             raise BasisError(f"{name} must be at least 1, not {value}")
-    if choose in ("likelihood", "both") and not all(p.has_likelihood for p in priors):
-        raise BasisError(f"choose={choose!r} needs priors with a likelihood; energy needs none")
+    without = [p.name for p in priors if not p.has_likelihood]
+    if choose in ("likelihood", "both") and without:
+        raise BasisError(
+            f"prior {without[0]!r} has no likelihood to choose by; choose 'energy', which needs none"
+        )
     if isinstance(keep, str) and keep != "all":
         raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
     if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
