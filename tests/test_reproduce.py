@@ -96,6 +96,14 @@ def test_bad_sizes_are_refused(capsys, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_the_command_makes_a_page(tmp_path, capsys):
+    out = tmp_path / "o"
+    words = ["reproduce", "gradients", "states", "--data", "sample", "--size", "0.001"]
+    assert main([*words, "--out", str(out)]) == 0
+    assert "report:" in capsys.readouterr().out
+    assert (out / "report.html").read_text().count("data:image/png") == 2
+
+
 def test_the_command_knows_every_piece():
     from basis.cli._reproduce import _NAMES
 

@@ -69,9 +69,12 @@ def run(args: argparse.Namespace) -> None:
         disable=None,
         bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}",
     ) as bar:
+        now = ""
 
         def tell(what: str, share: float) -> None:
-            if bar.desc != f"{what}: ":
+            nonlocal now
+            if what != now:
+                now = what
                 bar.reset(total=1.0)
                 bar.set_description(what)
             bar.update(share - bar.n)
