@@ -167,8 +167,8 @@ def ablation(shop: Workshop) -> Piece:
         piece.pictures.append((title, png(picture)))
     piece.tables.append(Table(("dynamics", "PSNR, dB", "mixtures"), rows))
     piece.text.append(
-        "The same prior, the same mixtures: ascent to a mode gets stuck where it starts, with or without annealing; "
-        "with noise the modes are explored."
+        "The same prior, the same mixtures. The paper finds that ascent to a mode gets stuck, with or without annealing, and "
+        "that it is the noise which lets the modes be explored; the figures are ours."
     )
     return piece
 
