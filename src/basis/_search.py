@@ -23,6 +23,7 @@ from basis.samplers import Gibbs, Noise, Problem, check_finite, finish, settle
 
 EFFORTS = {"fast": 100, "balanced": 300, "best": 1000}
 """Named efforts, in network calls per source."""
+DEFAULT_EFFORT = "balanced"
 
 _STEPS = 40  # of one of several chains
 _CEILINGS = (0.6, 0.45, 0.35)  # noise levels from which to look again
@@ -83,11 +84,12 @@ class Plan:
         return {"name": "search", "sampler": Gibbs.name, **asdict(self)}
 
 
-def plan_for(effort: str | int, sources: int) -> Plan:
-    """The recommended plan for a named effort or for a number of evaluations per mixture.
+def plan_for(effort: str | int | None, sources: int) -> Plan:
+    """The recommended plan for a named effort or for a number of evaluations per mixture; balanced for None.
 
     Named efforts are so many network calls per source, that is twice as many evaluations for two sources.
     """
+    effort = DEFAULT_EFFORT if effort is None else effort
     if isinstance(effort, str):
         if effort not in EFFORTS:
             raise BasisError(

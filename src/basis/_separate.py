@@ -144,9 +144,7 @@ def separate(
         if options or keep or not finish:
             given = [*options, *(["keep"] if keep else []), *([] if finish else ["finish"])]
             raise BasisError(f"{', '.join(given)} goes with a sampler: give one, or leave it out")
-        plan = plan_for("balanced" if effort is None else effort, mixing.sources).with_choice(
-            samples, choose
-        )
+        plan = plan_for(effort, mixing.sources).with_choice(samples, choose)
         work = _Searches(plan, priors, mixing)
     elif effort is not None:
         raise BasisError("give an effort or a sampler, not both")

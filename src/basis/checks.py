@@ -16,6 +16,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis.priors import Prior
+from basis.samplers._base import geometric
 
 __all__ = ["Finding", "check_prior", "gaussian_errors", "verdict"]
 
@@ -49,8 +50,7 @@ def check_prior(
         raise BasisError(f"a check needs at least 8 images of the prior's kind, not {len(images)}")
     low, high = max(prior.sigma_min, 0.01), min(prior.sigma_max, 2.0)
     if sigmas is None:
-        count = 6
-        sigmas = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
+        sigmas = geometric(low, high, 6)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(images.shape, generator=generator).to(images)
     with torch.no_grad():

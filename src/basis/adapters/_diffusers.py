@@ -144,41 +144,38 @@ def from_diffusers(
     """
     if isinstance(source, str | Path):
         name = name or Path(source).name
-        source, scheduler = _read_folder(Path(source))
-    elif scheduler is None:
-        if not (hasattr(source, "unet") and hasattr(source, "scheduler")):
-            raise BasisError(
-                "from_diffusers needs a pipeline, a folder, or a model and a scheduler"
-            )
-        source, scheduler = source.unet, source.scheduler
-    return prior_of(DiffusersDenoiser(source, scheduler, pixels), size, name or "diffusers", chunk)
-
-
-def prior_of(module: DiffusersDenoiser, size: int | None, name: str, chunk: int) -> DenoiserPrior:
-    """The prior of a dressed model."""
-    sides = size or module.network.config.sample_size
+        module = _read_folder(Path(source), pixels)
+    elif scheduler is not None:
+        module = DiffusersDenoiser(source, scheduler, pixels)
+    elif hasattr(source, "unet") and hasattr(source, "scheduler"):
+        module = DiffusersDenoiser(source.unet, source.scheduler, pixels)
+    else:
+        raise BasisError("from_diffusers needs a pipeline, a folder, or a model and a scheduler")
+    config = module.network.config
+    sides = size or config.sample_size
     if not sides:
         raise BasisError(
             "the model's configuration has no sample_size: give the side of its images"
         )
     height, width = (sides, sides) if isinstance(sides, int) else tuple(sides)
-    shape = (module.network.config.in_channels, height, width)
     low, high = module.sigma_range
-    return DenoiserPrior(module, shape, low, high, name=name, chunk=chunk)
-
-
-def is_pipeline_folder(folder: Path) -> bool:
-    """Whether a folder holds a pipeline, or a model beside its scheduler, in diffusers' layout."""
-    return any(
-        (folder / model).is_file() and (folder / scheduler).is_file()
-        for model, scheduler in _PLACES
-    )
+    shape = (config.in_channels, height, width)
+    return DenoiserPrior(module, shape, low, high, name=name or "diffusers", chunk=chunk)
 
 
 _PLACES = (
     ("unet/config.json", "scheduler/scheduler_config.json"),
     ("config.json", "scheduler_config.json"),
 )
+
+
+def find_pipeline(folder: Path) -> tuple[Path, Path] | None:
+    """The configurations of a model and its scheduler in a folder of diffusers' layout; None where there are none."""
+    for place in _PLACES:
+        model, scheduler = (folder / name for name in place)
+        if model.is_file() and scheduler.is_file():
+            return model, scheduler
+    return None
 
 
 def build(
@@ -210,21 +207,20 @@ def _library() -> Any:
     return diffusers
 
 
-def _read_folder(folder: Path) -> tuple[Any, Any]:
+def _read_folder(folder: Path, pixels: Any) -> DiffusersDenoiser:
     if not folder.is_dir():
         raise BasisError(f"{folder}: there is no such folder")
-    for model, scheduler in _PLACES:
-        if (folder / model).is_file() and (folder / scheduler).is_file():
-            module = build(_read_json(folder / model), _read_json(folder / scheduler))
-            place = (folder / model).parent
-            refusal = f"the weights in {place} do not fit its config.json"
-            put_weights(module.network, read_weights(place, WEIGHTS), refusal)
-            built = getattr(_library(), module.scheduler["_class_name"])
-            return module.network, built.from_config(_read_json(folder / scheduler))
-    raise BasisError(
-        f"{folder} is no diffusers folder: it holds neither unet/config.json with scheduler/"
-        "scheduler_config.json nor config.json with scheduler_config.json"
-    )
+    found = find_pipeline(folder)
+    if found is None:
+        raise BasisError(
+            f"{folder} is no diffusers folder: it holds neither unet/config.json with scheduler/"
+            "scheduler_config.json nor config.json with scheduler_config.json"
+        )
+    model, scheduler = found
+    module = build(_read_json(model), _read_json(scheduler), pixels)
+    refusal = f"the weights in {model.parent} do not fit its config.json"
+    put_weights(module.network, read_weights(model.parent, WEIGHTS), refusal)
+    return module
 
 
 def _read_json(path: Path) -> dict[str, Any]:

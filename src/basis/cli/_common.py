@@ -204,9 +204,7 @@ def sampler_from(args: argparse.Namespace) -> Sampler | None:
             raise BasisError(
                 f"{', '.join(loose)} goes with a sampler: add --sampler basis (or another one)"
             )
-        plan_for(
-            "balanced" if args.effort is None else args.effort, 2
-        )  # a wrong effort is told before anything is loaded
+        plan_for(args.effort, 2)  # a wrong effort is told before anything is loaded
         return None
     if args.effort is not None:
         raise BasisError("give --effort or --sampler, not both")

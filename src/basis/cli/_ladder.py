@@ -55,8 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis._errors import BasisError
-    from basis.cli._train import pixel_moments
-    from basis.nn import GlowConfig
+    from basis.cli._train import glow_config, pixel_moments
     from basis.priors import save_prior
     from basis.studies import paper_sigmas
     from basis.training import TrainConfig, ladder_weights, plot_ladder, train_ladder
@@ -69,16 +68,7 @@ def run(args: argparse.Namespace) -> None:
             f"{2**args.levels}; these are {height}x{width}"
         )
     mean, std = pixel_moments(images.images)
-    glow = GlowConfig(
-        channels=channels,
-        size=height,
-        levels=args.levels,
-        depth=args.depth,
-        width=args.width,
-        coupling=args.coupling,
-        mean=mean,
-        std=std,
-    )
+    glow = glow_config(args, channels, height, mean=mean, std=std)
     config = TrainConfig(
         batch=args.batch,
         lr=args.lr,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from basis.data import ImageSet
+    from basis.nn import GlowConfig
     from basis.training import Trainer
     from basis.training._objectives import Objective
     from basis.training._trainer import SigmaDraw
@@ -278,7 +279,7 @@ def _likelihood_module(
     args: argparse.Namespace, channels: int, height: int, width: int, moments: dict[str, Any]
 ) -> nn.Module:
     """A flow, an autoregressive model or an autoencoder; raises ValueError where the images do not fit."""
-    from basis.nn import VAE, Glow, GlowConfig, PixelCNN, PixelCNNConfig, VAEConfig
+    from basis.nn import VAE, Glow, PixelCNN, PixelCNNConfig, VAEConfig
 
     if args.architecture == "pixelcnn":
         return PixelCNN(PixelCNNConfig(channels=channels, width=args.width, **moments))
@@ -286,19 +287,16 @@ def _likelihood_module(
         raise ValueError(f"images must be square, not {height}x{width}")
     if args.architecture == "vae":
         return VAE(VAEConfig(channels=channels, size=height, width=args.width, **moments))
-    return Glow(
-        GlowConfig(
-            channels=channels,
-            size=height,
-            levels=args.levels,
-            depth=args.depth,
-            width=args.width,
-            coupling=args.coupling,
-            context=args.context,
-            conditioned=args.single is None,
-            **moments,
-        )
-    )
+    more = {"context": args.context, "conditioned": args.single is None}
+    return Glow(glow_config(args, channels, height, **more, **moments))
+
+
+def glow_config(args: argparse.Namespace, channels: int, size: int, **more: Any) -> GlowConfig:
+    """The sizes of a flow that --levels, --depth, --width and --coupling give."""
+    from basis.nn import GlowConfig
+
+    sizes = {name: getattr(args, name) for name in ("levels", "depth", "width", "coupling")}
+    return GlowConfig(channels=channels, size=size, **sizes, **more)
 
 
 def _start_from(module: nn.Module, args: argparse.Namespace) -> None:

@@ -193,7 +193,7 @@ def add_prior(
 
     text = str(source).rstrip("/")
     folder = find_prior(source, root)
-    called = name or (Path(text).name if (hub_name(text) or Path(text).name) else folder.name)
+    called = name or Path(text).name or folder.name
     if not re.fullmatch(r"[\w.-]+", called) or called.startswith("."):
         raise BasisError(
             f"a prior cannot be called {called!r}: letters, digits, _, - and . will do"
@@ -267,14 +267,14 @@ def load_prior(
         root: The data root whose `priors` folder is searched after the package's own.
         device, dtype: Where, and in which precision, it computes.
     """
-    maker = _maker(source, root)
-    if maker is not None:
-        return _made(maker).to(device, dtype)
-    folder = find_prior(source, root)
+    entry = _named(source, root)
+    if entry is not None and entry.maker is not None:
+        return _made(entry.maker).to(device, dtype)
+    folder = _place(source, entry, root)
     if not (folder / CARD).is_file():
-        from basis.adapters._diffusers import from_diffusers, is_pipeline_folder
+        from basis.adapters._diffusers import find_pipeline, from_diffusers
 
-        if is_pipeline_folder(folder):
+        if find_pipeline(folder):
             return from_diffusers(folder).to(device, dtype)
         raise BasisError(
             f"{folder} is not a prior's folder: it holds neither {CARD} nor a diffusers pipeline "
@@ -319,11 +319,20 @@ def _read_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
 
 def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
     """The folder of a prior given by name, by folder, or by its name on the model hub."""
+    return _place(source, _named(source, root), root)
+
+
+def _named(source: str | Path, root: str | Path | None) -> PriorEntry | None:
+    """The entry of this name, where the source is a plain name."""
+    if not isinstance(source, str) or Path(source).name != source:
+        return None
+    return next((entry for entry in list_priors(root) if entry.name == source), None)
+
+
+def _place(source: str | Path, entry: PriorEntry | None, root: str | Path | None) -> Path:
+    if entry is not None and entry.folder is not None:
+        return entry.folder
     path = Path(source)
-    if isinstance(source, str) and path.name == source:
-        for entry in list_priors(root):
-            if entry.name == source and entry.folder is not None:
-                return entry.folder
     if path.is_dir():
         return path
     wanted = hub_name(source)
@@ -360,13 +369,6 @@ def _fetch(name: str) -> Path:
         raise BasisError(
             f"{name!r} is no folder here and cannot be had from the model hub: {line}"
         ) from error
-
-
-def _maker(source: str | Path, root: str | Path | None) -> EntryPoint | None:
-    """The installed package's maker of this name, unless a folder has the name first."""
-    if not isinstance(source, str):
-        return None
-    return next((e.maker for e in list_priors(root) if e.name == source), None)
 
 
 def _made(maker: EntryPoint) -> Prior:

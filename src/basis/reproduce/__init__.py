@@ -4,12 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from basis.reproduce._mnist import ablation, histogram, psnr_table, repeats, states, uncurated
-from basis.reproduce._pieces import Piece, Table, Workshop
+from basis.reproduce._pieces import Piece, Table, Workshop, told_if_missing
 from basis.reproduce._priors import gradients, sample_likelihoods
 from basis.reproduce._report import report
 from basis.reproduce._shards import Shard, Shards
 
-PIECES: dict[str, Callable[[Workshop], Piece]] = {
+_MAKERS: dict[str, Callable[[Workshop], Piece]] = {
     "mnist-agnostic": partial(psnr_table, protocol="agnostic"),
     "mnist-split": partial(psnr_table, protocol="split"),
     "histogram": histogram,
@@ -20,6 +20,8 @@ PIECES: dict[str, Callable[[Workshop], Piece]] = {
     "repeats": repeats,
     "uncurated": uncurated,
 }
+
+PIECES = {name: told_if_missing(make) for name, make in _MAKERS.items()}
 """Everything that `basis reproduce` knows, in the order of the report."""
 
 __all__ = ["PIECES", "Piece", "Shard", "Shards", "Table", "Workshop", "report"]

@@ -110,9 +110,7 @@ def baseline_scores(shop: Workshop, name: str, protocol: str) -> tuple[Tensor, f
 def histogram(shop: Workshop) -> Piece:
     """How PSNR spreads over mixtures: near-perfect, or explained in another way."""
     piece = Piece("histogram", "PSNR of single mixtures")
-    prior = shop.prior("mnist")
-    if prior is None:
-        return _without(piece, "mnist")
+    prior = shop.need("mnist", piece)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -142,9 +140,7 @@ def histogram(shop: Workshop) -> Piece:
 def ablation(shop: Workshop) -> Piece:
     """Greedy ascent, annealed ascent and Langevin sampling on the same mixtures."""
     piece = Piece("ablation", "What the noise is for")
-    prior = shop.prior("mnist")
-    if prior is None:
-        return _without(piece, "mnist")
+    prior = shop.need("mnist", piece)
     count = shop.count(64, least=3)
     rows = []
     for sampler, title in (
@@ -176,9 +172,7 @@ def ablation(shop: Workshop) -> Piece:
 def states(shop: Workshop) -> Piece:
     """Intermediate states along the annealing."""
     piece = Piece("states", "Along the annealing")
-    prior = shop.prior("mnist")
-    if prior is None:
-        return _without(piece, "mnist")
+    prior = shop.need("mnist", piece)
     from basis import separate
 
     truth = shop.pairs(2).sources
@@ -193,8 +187,7 @@ def states(shop: Workshop) -> Piece:
         kept = {f"{sigma:.6g}": x[:, 0] for sigma, x in result.kept.items()}
         return Shard(kept, {"evaluations": int(result.spent.sum())})
 
-    about = {"seed": shop.seed, "data": shop.data, "sum": prior.card.get("sha256"), **settings}
-    shard = shop.shards.get("states", about, make)
+    shard = shop.shards.get("states", shop.about(prior, **settings), make)
     kept = {float(sigma): x for sigma, x in shard.tensors.items()}
     piece.pictures.append(
         ("States at five of the ten noise levels", png(panels.states_panel(truth.sum(dim=1), kept)))
@@ -206,9 +199,7 @@ def states(shop: Workshop) -> Piece:
 def repeats(shop: Workshop) -> Piece:
     """The same mixtures drawn again and again: certain ones agree, ambiguous ones do not."""
     piece = Piece("repeats", "The same mixtures, drawn again")
-    prior = shop.prior("mnist")
-    if prior is None:
-        return _without(piece, "mnist")
+    prior = shop.need("mnist", piece)
     from basis import separate
 
     count, draws = shop.count(64, least=6), 4
@@ -222,10 +213,7 @@ def repeats(shop: Workshop) -> Piece:
         )  # fmt: skip
         return Shard({"samples": result.samples.half()}, {"evaluations": int(result.spent.sum())})
 
-    about = {
-        "count": count, "draws": draws, "seed": shop.seed, "data": shop.data,
-        "sum": prior.card.get("sha256"), **settings,
-    }  # fmt: skip
+    about = shop.about(prior, count=count, draws=draws, **settings)
     shard = shop.shards.get("repeats", about, make)
     samples = shard.tensors["samples"].float()
     spread = disagreement(samples)
@@ -263,10 +251,8 @@ def disagreement(samples: Tensor) -> Tensor:
 def uncurated(shop: Workshop) -> Piece:
     """The first mixtures of the draw, whatever they look like."""
     piece = Piece("uncurated", "Uncurated separations")
+    prior = shop.need("mnist", piece)
     for k in (2, 3, 4):
-        prior = shop.prior("mnist")
-        if prior is None:
-            return _without(piece, "mnist")
         count = shop.count(8, least=2)
         done = shop.separate(prior, count, k=k, effort="best")
         _count(piece, done)
@@ -280,11 +266,6 @@ def uncurated(shop: Workshop) -> Piece:
             title=f"{k} digits, effort best: {dB(done.psnr)} dB",
         )
         piece.pictures.append((f"The first {count} mixtures of {k}", png(picture)))
-    return piece
-
-
-def _without(piece: Piece, prior: str) -> Piece:
-    piece.text.append(f"no prior called {prior!r} yet")
     return piece
 
 

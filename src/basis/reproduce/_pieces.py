@@ -46,6 +46,26 @@ class Piece:
     evaluations: int = 0
 
 
+class NoPrior(Exception):
+    """A piece needs a prior that does not exist here (yet); it says so, and is all there is."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(piece.name)
+        self.piece = piece
+
+
+def told_if_missing(make: Callable[[Workshop], Piece]) -> Callable[[Workshop], Piece]:
+    """The same, with what a piece says of a missing prior in place of the piece."""
+
+    def made(shop: Workshop) -> Piece:
+        try:
+            return make(shop)
+        except NoPrior as missing:
+            return missing.piece
+
+    return made
+
+
 @dataclass(frozen=True)
 class Separated:
     """Mixtures separated in one way, put together from shards."""
@@ -103,6 +123,21 @@ class Workshop:
             self._priors[name] = load_prior(name, root=self.root, device=self.device)
         return self._priors[name]
 
+    def need(self, name: str, piece: Piece) -> Prior:
+        """A prior that a piece cannot do without."""
+        prior = self.prior(name)
+        if prior is None:
+            piece.text.append(f"no prior called {name!r} yet")
+            raise NoPrior(piece)
+        return prior
+
+    def about(self, prior: Prior, **settings: Any) -> dict[str, Any]:
+        """What names a shard that was made with a prior."""
+        return {
+            "data": self.data, "seed": self.seed, "prior": prior.describe(),
+            "sum": prior.card.get("sha256"), **settings,
+        }  # fmt: skip
+
     def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings of a separation, as they are to be run."""
         if not self.miniature:
@@ -150,11 +185,8 @@ class Workshop:
                     }
                 )
 
-            about = {
-                "data": self.data, "seed": self.seed, "k": k, "protocol": protocol, "first": first,
-                "count": len(truth), "prior": prior.describe(), "sum": prior.card.get("sha256"),
-                **settings,
-            }  # fmt: skip
+            where = {"k": k, "protocol": protocol, "first": first, "count": len(truth)}
+            about = self.about(prior, **where, **settings)
             shards.append(self.shards.get("separated", about, make))
         import torch
 

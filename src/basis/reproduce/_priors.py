@@ -32,11 +32,7 @@ def gradients(shop: Workshop) -> Piece:
         def make(prior: Any = prior) -> Shard:
             return Shard(values={"rows": [asdict(g) for g in gradient_norms(prior, images)]})
 
-        about = {
-            "prior": name, "count": len(images), "data": shop.data, "seed": shop.seed,
-            "sum": prior.card.get("sha256"),
-        }  # fmt: skip
-        shard = shop.shards.get("gradients", about, make)
+        shard = shop.shards.get("gradients", shop.about(prior, count=len(images)), make)
         curves[name] = [Gradient(**row) for row in shard.values["rows"]]
         piece.seconds += shard.seconds
         piece.evaluations += 10 * len(images) * prior.cost
@@ -57,10 +53,7 @@ def gradients(shop: Workshop) -> Piece:
 def sample_likelihoods(shop: Workshop) -> Piece:
     """Bits per dimension of test images and of separated sources."""
     piece = Piece("likelihoods", "Sample likelihoods")
-    prior = shop.prior("mnist-glow")
-    if prior is None:
-        piece.text.append("no prior called 'mnist-glow' yet")
-        return piece
+    prior = shop.need("mnist-glow", piece)
     count = shop.count(128)
     done = shop.separate(prior, count, sampler="gibbs", samples=10, choose="likelihood")
     truth = shop.pairs(count).sources.flatten(0, 1)

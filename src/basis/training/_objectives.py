@@ -60,8 +60,8 @@ class Likelihood:
 
     Args:
         score: Weight of a second term, the denoising error of the model's gradient in units of sigma^2. A separation sees
-            nothing of a likelihood but its gradient, which code length alone teaches slowly where noise is large:
-            the whole image is then worth a few hundredths of a bit per pixel.
+            nothing of a likelihood but its gradient, which code length alone teaches slowly where noise is large
+            and an image hardly changes it.
     """
 
     def __init__(self, score: float = 0.0) -> None:
