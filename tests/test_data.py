@@ -848,7 +848,7 @@ def test_without_a_network_the_message_says_what_to_do(tmp_path):
         closed.bind(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{closed.getsockname()[1]}/"
         for name, files in PUBLISHED.items():
-            offline = tuple(Published(file.name, file.md5, (base + file.name,)) for file in files)
+            offline = tuple(Published(file.name, file.checksum, (base + file.name,)) for file in files)
             message = refused(download, name, tmp_path, False, published={name: offline})
             assert base + files[0].name in message
             assert "by hand" in message
@@ -859,13 +859,13 @@ def test_without_a_network_the_message_says_what_to_do(tmp_path):
 def test_addresses_are_secure_and_named_after_their_files():
     files = [file for files in PUBLISHED.values() for file in files]
     assert len(files) == 5
-    assert len({file.md5 for file in files}) == 5
+    assert len({file.checksum for file in files}) == 5
     for file in files:
         assert all(
             url.startswith("https://") and url.endswith("/" + file.name) for url in file.urls
         )
-        assert len(file.md5) == 32
-        assert int(file.md5, 16)
+        assert len(file.checksum) == 32
+        assert int(file.checksum, 16)
 
 
 def make_archive(path: Path, folder: Path, extra: dict[str, bytes]) -> None:

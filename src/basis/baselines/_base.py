@@ -63,11 +63,13 @@ class Baseline(nn.Module):
         title: Its name in a table.
         reference: Where it comes from.
         supervised: Whether it is trained on mixtures, which the priors of this package never are.
+        measured: Mixtures that the full table measures it on.
     """
 
     title = ""
     reference = ""
     supervised = False
+    measured = 1024
 
     def fit(self, groups: Sequence[Tensor], job: Job) -> None:
         """Learns what it needs from training images.

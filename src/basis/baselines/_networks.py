@@ -23,7 +23,7 @@ class Separator(nn.Module):
     def __init__(self, channels: int, k: int) -> None:
         super().__init__()
         self.channels, self.k = channels, k
-        self.network = UNet(UNetConfig(channels=channels * k, widths=(32, 64), blocks=(2, 3)))
+        self.network = UNet(UNetConfig(channels=channels * k, widths=(32, 64), blocks=(1, 2)))
         # Equal answers for all sources would stay equal under a loss that does not mind their order.
         nn.init.normal_(self.network.leave.weight, std=0.02)
 

@@ -308,7 +308,10 @@ def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
     try:
         # A variance head is not part of what training starts from; it is fitted anew at the end.
         weights = prior.module.state_dict()  # type: ignore[attr-defined]
-        module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
+        weights = {n: t for n, t in weights.items() if not n.startswith("head.")}
+        # Perceptrons that see the whole picture say nothing at first, so a flow without them is a start for one with.
+        own = {n: t for n, t in module.state_dict().items() if "context" in n}
+        module.load_state_dict(own | weights)
     except (AttributeError, RuntimeError) as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"

@@ -37,8 +37,9 @@ class Published:
     """A file, where it is published (mirrors in the order they are tried), and what it must be."""
 
     name: str
-    md5: str
+    checksum: str
     urls: tuple[str, ...]
+    algorithm: str = "md5"
 
 
 def _mnist(name: str, md5: str) -> Published:
@@ -91,7 +92,7 @@ def download(
     for file in published[name]:
         if plain_or_gz(folder / file.name.removesuffix(".gz")) is None:
             with whole_file(folder / file.name) as temporary:
-                _fetch(file, temporary, folder / file.name, "", progress, timeout)
+                fetch(file, temporary, folder / file.name, "", progress, timeout)
     return folder
 
 
@@ -109,11 +110,11 @@ def _download_cifar(root: Path, file: Published, progress: bool, timeout: float)
             f"cannot write {root}: {error.strerror}; name a folder that can be written"
         ) from error
     with workplace as work:
-        found = _md5(archive) if archive.is_file() else file.md5
-        if not archive.is_file() or found != file.md5:
-            wrong = "" if found == file.md5 else f"; {archive} has MD5 {found}, not {file.md5}"
+        found = checksum_of(archive, file) if archive.is_file() else file.checksum
+        if not archive.is_file() or found != file.checksum:
+            wrong = "" if found == file.checksum else f"; {archive} has MD5 {found}, not {file.checksum}"
             fetched = Path(work, file.name)
-            _fetch(file, fetched, archive, wrong, progress, timeout)
+            fetch(file, fetched, archive, wrong, progress, timeout)
             archive = fetched
         _unpack(archive, Path(work), absent)
         folder.mkdir(exist_ok=True)
@@ -122,35 +123,40 @@ def _download_cifar(root: Path, file: Published, progress: bool, timeout: float)
     return folder
 
 
-def _fetch(
-    file: Published, to: Path, by_hand: Path, also: str, progress: bool, timeout: float
+def fetch(
+    file: Published,
+    to: Path,
+    by_hand: Path,
+    also: str = "",
+    progress: bool = True,
+    timeout: float = 30.0,
 ) -> None:
     """Streams a file from the first mirror that has it right."""
     reasons = []
     for url in file.urls:
         try:
-            found = _stream(url, to, file.name, progress, timeout)
+            found = _stream(url, to, file, progress, timeout)
         except (OSError, http.client.HTTPException, ValueError) as error:
             cause = getattr(error, "reason", error)
             reasons.append(f"{url} ({' '.join(str(cause).split()) or type(cause).__name__})")
             continue
-        if found == file.md5:
+        if found == file.checksum:
             return
-        reasons.append(f"{url} (its MD5 is {found}, not {file.md5})")
+        reasons.append(f"{url} (its {file.algorithm.upper()} is {found}, not {file.checksum})")
     raise BasisError(
         f"could not download {file.name} from {' nor from '.join(reasons)}{also}; "
         f"fetch it by hand, put it at {by_hand}, and run this again"
     )
 
 
-def _stream(url: str, to: Path, name: str, progress: bool, timeout: float) -> str:
-    """Writes what `url` answers and returns its MD5."""
-    digest = hashlib.md5(usedforsecurity=False)  # the checksum that is published
-    with urllib.request.urlopen(url, timeout=timeout) as answer, open(to, "wb") as file:
+def _stream(url: str, to: Path, file: Published, progress: bool, timeout: float) -> str:
+    """Writes what `url` answers and returns its checksum."""
+    digest = hashlib.new(file.algorithm, usedforsecurity=False)
+    with urllib.request.urlopen(url, timeout=timeout) as answer, open(to, "wb") as out:
         length = int(answer.headers.get("Content-Length") or 0) or None
-        with tqdm(total=length, unit="B", unit_scale=True, desc=name, disable=not progress) as bar:
+        with tqdm(total=length, unit="B", unit_scale=True, desc=file.name, disable=not progress) as bar:
             while block := answer.read(_BLOCK):
-                file.write(block)
+                out.write(block)
                 digest.update(block)
                 bar.update(len(block))
     return digest.hexdigest()
@@ -173,6 +179,9 @@ def _unpack(archive: Path, to: Path, batches: list[str]) -> None:
         raise BasisError(f"{archive} holds no {', '.join(sorted(wanted))}")
 
 
-def _md5(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def checksum_of(path: Path, file: Published) -> str:
+    """The checksum of a file on disk, by the algorithm that is published."""
+    with open(path, "rb") as opened:
+        return hashlib.file_digest(
+            opened, lambda: hashlib.new(file.algorithm, usedforsecurity=False)
+        ).hexdigest()

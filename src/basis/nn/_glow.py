@@ -12,6 +12,7 @@ three by three know neither where they are nor what is at the other end, which i
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -23,6 +24,8 @@ from torch.nn import functional as F
 from basis.nn._levels import LevelEmbedding
 
 LOGSCALE = 3.0
+REACH = 8.0
+"""Bound of what a coupling's network is shown, in standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class GlowConfig:
 
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
     convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
-    coupling bounds its scale: "sigmoid" as published, "bounded" in both directions, which stays invertible on inputs
-    far from the training set. `context` is the hidden units of the perceptrons that see the whole picture; none as
+    coupling bounds its scale: "sigmoid" as published, "bounded" in both directions and in what its network is shown,
+    which stays invertible on inputs far from the training set. `context` is the hidden units of the perceptrons that see the whole picture; none as
     published.
     """
 
@@ -232,6 +235,7 @@ class _Coupling(nn.Module):
         return torch.cat([kept, changed], dim=1)
 
     def _numbers(self, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
+        kept = self._seen(kept)
         h = self.conv0(kept, self.norm0)
         if self.level is not None and emb is not None:
             scale, shift = self.level(emb)
@@ -248,10 +252,17 @@ class _Coupling(nn.Module):
         # A scale between 1/8 and 8: no input can make the inverse explode.
         return 2.0 * torch.tanh(raw / 2.0), shift
 
+    def _seen(self, kept: Tensor) -> Tensor:
+        """What the network is shown: far-off values, which no training image has, look like merely large ones.
+
+        Otherwise every step's shifts grow with those of the step before, and sixteen steps on nothing is finite.
+        """
+        return kept if self.published else REACH * torch.tanh(kept / REACH)
+
     def start(self, x: Tensor, emb: Tensor | None) -> None:
         """Sets the inner actnorms from a batch."""
         kept, _ = x.chunk(2, dim=1)
-        h = self.conv0(kept)
+        h = self.conv0(self._seen(kept))
         self.norm0.start(h)
         self.norm1.start(self.conv1(F.relu(self.norm0(h))))
 
@@ -335,12 +346,24 @@ class Glow(nn.Module):
         """log p_sigma(x) in nats, (batch,)."""
         return self._encode(x, sigma)[1]
 
+    @torch.no_grad()
     def encode(self, x: Tensor, sigma: Tensor) -> list[Tensor]:
-        """The latents, one per level (the finest first), each standardised by its own prior."""
-        return self._encode(x, sigma)[0]
+        """The latents, one per level (the finest first), each standardised by its own prior.
 
+        In double precision, as `decode` is: an image far from the training set has latents so large that
+        single precision would lose the image.
+        """
+        return self._double()._encode(x.double(), sigma.double())[0]
+
+    @torch.no_grad()
     def decode(self, latents: list[Tensor], sigma: Tensor) -> Tensor:
-        """The image with these latents: the exact inverse of `encode`."""
+        """The image with these latents: the exact inverse of `encode`, in double precision."""
+        return self._double()._decode([z.double() for z in latents], sigma.double())
+
+    def _double(self) -> Glow:
+        return copy.deepcopy(self).double()
+
+    def _decode(self, latents: list[Tensor], sigma: Tensor) -> Tensor:
         emb = self._emb(sigma)
         last = self.config.levels - 1
         mean, log_std = self._top_prior(latents[last], emb)
@@ -363,7 +386,7 @@ class Glow(nn.Module):
             temperature * torch.randn(len(sigma), *shape, generator=generator).to(sigma)
             for shape in shapes
         ]
-        return self.decode(latents, sigma)
+        return self._decode(latents, sigma)
 
     @torch.no_grad()
     def start(self, x: Tensor, sigma: Tensor) -> None:

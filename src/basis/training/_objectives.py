@@ -59,9 +59,9 @@ class Likelihood:
     """Code length in bits per dimension of noisy images, with the 8-bit steps smoothed by uniform noise.
 
     Args:
-        score: Weight of a second term, the denoising error of the model's gradient in units of sigma^2. A separation sees
-            nothing of a likelihood but its gradient, which code length alone teaches slowly where noise is large
-            and an image hardly changes it.
+        score: Weight of a second term, the denoising error of the model's gradient, in units where 1 is the error of the
+            best answer that knows no more than the spread of pixels. A separation sees nothing of a likelihood but
+            its gradient, which code length alone teaches slowly where noise is large and an image hardly changes it.
     """
 
     def __init__(self, score: float = 0.0) -> None:
@@ -91,6 +91,7 @@ class Likelihood:
         s = sigma.view(-1, 1, 1, 1)
         # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing to compare with.
         error = (s * gradient + (noisy - clean) / s.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
+        error = error * (1 + (sigma / model.config.std).square())  # type: ignore[union-attr, operator]
         return code.mean() + self.score * torch.where(sigma > 0, error, 0.0).mean()
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:

@@ -14,9 +14,6 @@ from torch import Tensor
 
 from basis._errors import BasisError
 
-__all__ = ["Gaussian", "Score", "frechet_distance", "gaussian_of", "inception_score"]
-
-
 @dataclass(frozen=True)
 class Gaussian:
     """Mean (d,) and covariance (d, d) of a set's features, in float64, and the number of images."""

@@ -1,0 +1,54 @@
+"""`basis classifier`: a small classifier, whose features compare sets of images of its kind."""
+
+from __future__ import annotations
+
+import argparse
+
+from basis.cli._common import add_root, number, out_folder, seed_number
+
+EPILOG = """\
+examples:
+  basis classifier --data mnist --out digits
+  basis distance separated/ mnist --network digits
+
+The classifier that `--network digits` names was made by the first of these. Images must be square and labelled.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("--data", default="mnist", help="mnist (the default), cifar10 or sample")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the classifier")
+    parser.add_argument("--epochs", type=number, default=5.0, help="times each image is seen (5)")
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
+    add_root(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    from tqdm import tqdm
+
+    from basis import BasisError
+    from basis.data import load_images
+    from basis.perception import accuracy, save_classifier, train_classifier
+
+    out = out_folder(args.out)
+    if args.epochs <= 0:
+        raise BasisError(f"--epochs must be more than 0, not {args.epochs:g}")
+    train = load_images(args.data, "train", root=args.data_root)
+    test = load_images(args.data, "test", root=args.data_root)
+    if train.labels is None or test.labels is None:
+        raise BasisError(f"{args.data} has no labels")
+    with tqdm(total=1.0, leave=False, disable=None, bar_format="{percentage:3.0f}%|{bar}| {remaining}") as bar:  # fmt: skip
+        model = train_classifier(
+            train.images,
+            train.labels,
+            epochs=args.epochs,
+            seed=args.seed,
+            tell=lambda share: bar.update(share - bar.n) and None,
+        )
+    right = accuracy(model, test.images, test.labels)
+    about = {"command": args.line, "accuracy": right, "images": len(test), "data": args.data}
+    path = save_classifier(model, out, about)
+    print(f"names {right:.2%} of {len(test):,} test images rightly; written to {path}")

@@ -1,0 +1,198 @@
+"""The Inception-v3 whose features FID and the Inception Score are defined by.
+
+Szegedy et al. 2015 (arXiv:1512.00567), as in the graph of 2015-12-05 that Heusel et al. and Salimans et al. used: average pools leave
+the border out, the last block pools by maximum, and there are 1008 classes. Names of parameters are those of the published
+conversion of its weights.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class _Conv(nn.Module):
+    """Convolution without bias, batch norm, rectifier."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int | tuple[int, int], **more: int) -> None:
+        super().__init__()
+        sides = (kernel, kernel) if isinstance(kernel, int) else kernel
+        padding = (0, 0) if more.pop("bare", 0) else (sides[0] // 2, sides[1] // 2)
+        self.conv = nn.Conv2d(inputs, outputs, sides, padding=padding, bias=False, **more)
+        self.bn = nn.BatchNorm2d(outputs, eps=0.001)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.bn(self.conv(x)))
+
+
+def _pool(x: Tensor) -> Tensor:
+    return F.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+
+
+class _Block(nn.Module):
+    """Branches side by side, each a chain of its own convolutions, after a pool or as it is."""
+
+    def chain(self, x: Tensor, names: tuple[str, ...]) -> Tensor:
+        for name in names:
+            x = getattr(self, name)(x)
+        return x
+
+
+class _A(_Block):
+    def __init__(self, inputs: int, pooled: int, thin: int) -> None:
+        super().__init__()
+        w48, w64, w96 = 48 // thin, 64 // thin, 96 // thin
+        self.branch1x1 = _Conv(inputs, w64, 1)
+        self.branch5x5_1 = _Conv(inputs, w48, 1)
+        self.branch5x5_2 = _Conv(w48, w64, 5)
+        self.branch3x3dbl_1 = _Conv(inputs, w64, 1)
+        self.branch3x3dbl_2 = _Conv(w64, w96, 3)
+        self.branch3x3dbl_3 = _Conv(w96, w96, 3)
+        self.branch_pool = _Conv(inputs, pooled, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [
+            self.branch1x1(x),
+            self.chain(x, ("branch5x5_1", "branch5x5_2")),
+            self.chain(x, ("branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3")),
+            self.branch_pool(_pool(x)),
+        ]
+        return torch.cat(parts, dim=1)
+
+
+class _B(_Block):
+    def __init__(self, inputs: int, thin: int) -> None:
+        super().__init__()
+        w64, w96 = 64 // thin, 96 // thin
+        self.branch3x3 = _Conv(inputs, 384 // thin, 3, stride=2, bare=1)
+        self.branch3x3dbl_1 = _Conv(inputs, w64, 1)
+        self.branch3x3dbl_2 = _Conv(w64, w96, 3)
+        self.branch3x3dbl_3 = _Conv(w96, w96, 3, stride=2, bare=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        double = self.chain(x, ("branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"))
+        return torch.cat([self.branch3x3(x), double, F.max_pool2d(x, 3, stride=2)], dim=1)
+
+
+class _C(_Block):
+    def __init__(self, inputs: int, middle: int, thin: int) -> None:
+        super().__init__()
+        out = 192 // thin
+        self.branch1x1 = _Conv(inputs, out, 1)
+        self.branch7x7_1 = _Conv(inputs, middle, 1)
+        self.branch7x7_2 = _Conv(middle, middle, (1, 7))
+        self.branch7x7_3 = _Conv(middle, out, (7, 1))
+        self.branch7x7dbl_1 = _Conv(inputs, middle, 1)
+        self.branch7x7dbl_2 = _Conv(middle, middle, (7, 1))
+        self.branch7x7dbl_3 = _Conv(middle, middle, (1, 7))
+        self.branch7x7dbl_4 = _Conv(middle, middle, (7, 1))
+        self.branch7x7dbl_5 = _Conv(middle, out, (1, 7))
+        self.branch_pool = _Conv(inputs, out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [
+            self.branch1x1(x),
+            self.chain(x, tuple(f"branch7x7_{i}" for i in (1, 2, 3))),
+            self.chain(x, tuple(f"branch7x7dbl_{i}" for i in (1, 2, 3, 4, 5))),
+            self.branch_pool(_pool(x)),
+        ]
+        return torch.cat(parts, dim=1)
+
+
+class _D(_Block):
+    def __init__(self, inputs: int, thin: int) -> None:
+        super().__init__()
+        w = 192 // thin
+        self.branch3x3_1 = _Conv(inputs, w, 1)
+        self.branch3x3_2 = _Conv(w, 320 // thin, 3, stride=2, bare=1)
+        self.branch7x7x3_1 = _Conv(inputs, w, 1)
+        self.branch7x7x3_2 = _Conv(w, w, (1, 7))
+        self.branch7x7x3_3 = _Conv(w, w, (7, 1))
+        self.branch7x7x3_4 = _Conv(w, w, 3, stride=2, bare=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [
+            self.chain(x, ("branch3x3_1", "branch3x3_2")),
+            self.chain(x, tuple(f"branch7x7x3_{i}" for i in (1, 2, 3, 4))),
+            F.max_pool2d(x, 3, stride=2),
+        ]
+        return torch.cat(parts, dim=1)
+
+
+class _E(_Block):
+    def __init__(self, inputs: int, thin: int, largest: bool) -> None:
+        super().__init__()
+        w320, w384, w448, w192 = 320 // thin, 384 // thin, 448 // thin, 192 // thin
+        self.largest = largest
+        self.branch1x1 = _Conv(inputs, w320, 1)
+        self.branch3x3_1 = _Conv(inputs, w384, 1)
+        self.branch3x3_2a = _Conv(w384, w384, (1, 3))
+        self.branch3x3_2b = _Conv(w384, w384, (3, 1))
+        self.branch3x3dbl_1 = _Conv(inputs, w448, 1)
+        self.branch3x3dbl_2 = _Conv(w448, w384, 3)
+        self.branch3x3dbl_3a = _Conv(w384, w384, (1, 3))
+        self.branch3x3dbl_3b = _Conv(w384, w384, (3, 1))
+        self.branch_pool = _Conv(inputs, w192, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        one = self.branch3x3_1(x)
+        two = self.chain(x, ("branch3x3dbl_1", "branch3x3dbl_2"))
+        pooled = F.max_pool2d(x, 3, stride=1, padding=1) if self.largest else _pool(x)
+        parts = [
+            self.branch1x1(x),
+            self.branch3x3_2a(one),
+            self.branch3x3_2b(one),
+            self.branch3x3dbl_3a(two),
+            self.branch3x3dbl_3b(two),
+            self.branch_pool(pooled),
+        ]
+        return torch.cat(parts, dim=1)
+
+
+class InceptionV3(nn.Module):
+    """Images in [0, 1], three channels, of any size, to features and class logits.
+
+    Args:
+        thin: Divides every width; 1 is the published network.
+        classes: Number of classes.
+
+    Shapes:
+        x: (batch, 3, height, width); scaled to 299 x 299 first.
+        returns: (batch, 2048 / thin), (batch, classes).
+    """
+
+    def __init__(self, thin: int = 1, classes: int = 1008) -> None:
+        super().__init__()
+        t = thin
+        self.Conv2d_1a_3x3 = _Conv(3, 32 // t, 3, stride=2, bare=1)
+        self.Conv2d_2a_3x3 = _Conv(32 // t, 32 // t, 3, bare=1)
+        self.Conv2d_2b_3x3 = _Conv(32 // t, 64 // t, 3)
+        self.Conv2d_3b_1x1 = _Conv(64 // t, 80 // t, 1)
+        self.Conv2d_4a_3x3 = _Conv(80 // t, 192 // t, 3, bare=1)
+        self.Mixed_5b = _A(192 // t, 32 // t, t)
+        self.Mixed_5c = _A(256 // t, 64 // t, t)
+        self.Mixed_5d = _A(288 // t, 64 // t, t)
+        self.Mixed_6a = _B(288 // t, t)
+        self.Mixed_6b = _C(768 // t, 128 // t, t)
+        self.Mixed_6c = _C(768 // t, 160 // t, t)
+        self.Mixed_6d = _C(768 // t, 160 // t, t)
+        self.Mixed_6e = _C(768 // t, 192 // t, t)
+        self.Mixed_7a = _D(768 // t, t)
+        self.Mixed_7b = _E(1280 // t, t, largest=False)
+        self.Mixed_7c = _E(2048 // t, t, largest=True)
+        self.fc = nn.Linear(2048 // t, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = F.interpolate(x, size=(299, 299), mode="bilinear", align_corners=False)
+        h = 2 * h - 1
+        for name, block in self.named_children():
+            if name == "fc":
+                continue
+            h = block(h)
+            if name in ("Conv2d_2b_3x3", "Conv2d_4a_3x3"):
+                h = F.max_pool2d(h, 3, stride=2)
+        features = h.mean(dim=(2, 3))
+        return features, cast(Tensor, self.fc(features))
