@@ -848,7 +848,9 @@ def test_without_a_network_the_message_says_what_to_do(tmp_path):
         closed.bind(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{closed.getsockname()[1]}/"
         for name, files in PUBLISHED.items():
-            offline = tuple(Published(file.name, file.checksum, (base + file.name,)) for file in files)
+            offline = tuple(
+                Published(file.name, file.checksum, (base + file.name,)) for file in files
+            )
             message = refused(download, name, tmp_path, False, published={name: offline})
             assert base + files[0].name in message
             assert "by hand" in message

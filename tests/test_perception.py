@@ -1,12 +1,25 @@
 """Distances between sets of images, against closed forms and another library."""
 
+import hashlib
+import json
 import math
 
 import pytest
 import torch
 
 from basis import BasisError, metrics
-from basis.perception import frechet_distance, gaussian_of, inception_score
+from basis.cli import main
+from basis.data import Published
+from basis.perception import (
+    compare,
+    frechet_distance,
+    gaussian_of,
+    inception_score,
+    load_inception,
+    load_network,
+)
+from basis.perception._inception import InceptionV3
+from basis.perception._networks import _downloaded
 
 
 def test_frechet_distance_is_exact_for_known_gaussians():
@@ -61,3 +74,92 @@ def test_ssim_agrees_with_another_library():
     assert ours.tolist() == pytest.approx(theirs.tolist(), abs=1e-5)
     assert metrics.ssim(truth, truth).tolist() == pytest.approx([1.0] * 3)
     assert metrics.residual_steps(torch.tensor([1 / 255])).item() == pytest.approx(1.0)
+
+
+def test_digits_have_a_network_of_their_own(tmp_path, capsys):
+    from basis.data import load_images
+
+    eyes = load_network("digits")
+    sample = load_images("sample", "test")
+    seen = eyes.look(sample.images)
+    assert (seen.probabilities.argmax(dim=1) == sample.labels).float().mean() > 0.97
+    noise = torch.rand(sample.images.shape, generator=torch.Generator().manual_seed(0))
+    near, far = (compare(eyes, x, sample.images) for x in (sample.images.flip(0), noise))
+    assert near.distance < 1e-3 < 1 < far.distance
+    assert near.score.mean > 5 > far.score.mean
+    assert eyes.distance == "Fréchet distance (digits)"
+    with pytest.raises(BasisError, match="1 channel"):
+        eyes.look(torch.rand(2, 3, 28, 28))
+    assert main(["distance", "sample", "sample", "--json", str(tmp_path / "d.json")]) == 0
+    assert "Fréchet distance (digits)" in capsys.readouterr().out
+    assert json.loads((tmp_path / "d.json").read_text())["network"] == "digits"
+
+
+def test_a_classifier_is_trained_kept_and_found_again(tmp_path, capsys):
+    folder = tmp_path / "mine"
+    assert main(["classifier", "--data", "sample", "--epochs", "8", "--out", str(folder)]) == 0
+    assert "rightly" in capsys.readouterr().out
+    eyes = load_network(str(folder))
+    assert eyes.name == "mine" and eyes.channels == 1
+    assert main(["distance", "sample", "sample", "--network", str(folder)]) == 0
+    (folder / "classifier.safetensors").write_bytes(b"nothing")
+    assert main(["distance", "sample", "sample", "--network", str(folder)]) == 2
+    assert main(["distance", "sample", "sample", "--network", "eyes"]) == 2
+    assert "unknown network" in capsys.readouterr().err
+    assert main(["classifier", "--data", "sample", "--epochs", "0", "--out", str(folder)]) == 2
+
+
+def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else(tmp_path):
+    """The whole path of FID and Inception Score, with a thin network in the published one's place."""
+    torch.manual_seed(0)
+    thin = InceptionV3(thin=16, classes=12)
+    path = tmp_path / "weights.pth"
+    torch.save(thin.state_dict(), path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    published = Published("weights.pth", digest, (path.as_uri(),), "sha256")
+    eyes = load_inception(path, published, InceptionV3(thin=16, classes=12))
+    g = torch.Generator().manual_seed(0)
+    photos = torch.rand(6, 3, 32, 32, generator=g)
+    told = compare(eyes, photos, photos.flip(0), splits=2)
+    assert told.distance == pytest.approx(0.0, abs=1e-3) and told.score.mean >= 1
+    assert (eyes.distance, eyes.score) == ("FID", "Inception Score")
+    assert eyes.look(photos[:, :1]).features.shape == (6, 2048 // 16)  # grey photos are repeated
+    # Downloaded once, checked, and kept in the data root.
+    kept = _downloaded(published, tmp_path / "root")
+    assert (
+        kept.read_bytes() == path.read_bytes() and _downloaded(published, tmp_path / "root") == kept
+    )
+    other = Published("weights.pth", "0" * 64, (path.as_uri(),), "sha256")
+    with pytest.raises(BasisError, match="its SHA256 is"):
+        load_inception(path, other)
+    with pytest.raises(BasisError, match="could not download"):
+        _downloaded(other, tmp_path / "empty")
+    assert not (tmp_path / "empty" / "networks" / "weights.pth").exists()
+    with pytest.raises(BasisError, match="no such file"):
+        load_network("inception", weights=tmp_path / "absent.pth")
+    with pytest.raises(BasisError, match="does not fit"):
+        load_inception(path, published, InceptionV3(thin=8, classes=12))
+
+
+def test_the_published_inception_has_the_published_sizes():
+    with torch.device("meta"):
+        network = InceptionV3()
+    assert sum(p.numel() for p in network.parameters()) == 23_850_960
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
+    assert shapes["Mixed_6e.branch7x7dbl_3.conv.weight"] == (192, 192, 1, 7)
+    assert shapes["fc.weight"] == (1008, 2048)
+
+
+def test_efficientnet_knows_what_it_sees():
+    pytest.importorskip("efficientnet_lite_pytorch")
+    eyes = load_network("efficientnet-lite0")
+    g = torch.Generator().manual_seed(0)
+    smooth = torch.rand(4, 3, 4, 4, generator=g)
+    smooth = torch.nn.functional.interpolate(smooth, size=32, mode="bicubic").clamp(0, 1)
+    noise = torch.rand(4, 3, 32, 32, generator=g)
+    seen = eyes.look(torch.cat([smooth, noise]))
+    assert seen.features.shape == (8, 1280) and seen.probabilities.shape == (8, 1000)
+    assert torch.allclose(seen.probabilities.sum(dim=1), torch.ones(8), atol=1e-5)
+    within = (seen.features[4:] - seen.features[4:].mean(dim=0)).norm(dim=1).mean()
+    apart = (seen.features[:4].mean(dim=0) - seen.features[4:].mean(dim=0)).norm()
+    assert apart > within

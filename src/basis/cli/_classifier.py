@@ -40,13 +40,14 @@ def run(args: argparse.Namespace) -> None:
     test = load_images(args.data, "test", root=args.data_root)
     if train.labels is None or test.labels is None:
         raise BasisError(f"{args.data} has no labels")
-    with tqdm(total=1.0, leave=False, disable=None, bar_format="{percentage:3.0f}%|{bar}| {remaining}") as bar:  # fmt: skip
+    form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+    with tqdm(total=1.0, leave=False, disable=None, bar_format=form) as bar:
+
+        def tell(share: float) -> None:
+            bar.update(share - bar.n)
+
         model = train_classifier(
-            train.images,
-            train.labels,
-            epochs=args.epochs,
-            seed=args.seed,
-            tell=lambda share: bar.update(share - bar.n) and None,
+            train.images, train.labels, epochs=args.epochs, seed=args.seed, tell=tell
         )
     right = accuracy(model, test.images, test.labels)
     about = {"command": args.line, "accuracy": right, "images": len(test), "data": args.data}

@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> None:
         raise BasisError("--weights goes with --network inception")
     eyes = load_network(args.network, weights=args.weights, root=args.data_root)
     told = compare(eyes, *sets, splits=args.splits)
-    print(f"{eyes.distance}: {told.distance:.4g}  ({told.count} images, {told.reference} of reference)")
+    print(
+        f"{eyes.distance}: {told.distance:.4g}  ({told.count} images, {told.reference} of reference)"
+    )
     spread = f" ± {told.score.deviation:.2f}" if told.score.deviation >= 0 else ""
     print(f"{eyes.score}: {told.score.mean:.3f}{spread} over {min(args.splits, told.count)} splits")
     if args.json:

@@ -8,14 +8,17 @@ from typing import Any
 from basis.cli._common import add_root, device_from, number, out_folder, seed_number
 
 _NAMES = (
-    "mnist-agnostic", "mnist-split", "histogram", "ablation", "gradients", "likelihoods", "states",
-    "repeats", "uncurated",
+    "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "histogram", "ablation",
+    "gradients", "likelihoods", "states", "repeats", "uncurated",
 )  # fmt: skip
 _SIZES = {"quick": 0.02, "full": 1.0}
 
 EPILOG = """\
 names: all, or some of
+  teaser                        four digits in one picture, an ambiguous one marked
   mnist-agnostic, mnist-split   PSNR of every method on the same mixtures
+  cifar-agnostic, cifar-split   distances of separated photos from photos
+  colour                        grey photos coloured again
   histogram                     PSNR of single mixtures
   ablation                      greedy and annealed ascent beside Langevin dynamics
   gradients, likelihoods        what the paper measures of priors

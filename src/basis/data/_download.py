@@ -112,7 +112,11 @@ def _download_cifar(root: Path, file: Published, progress: bool, timeout: float)
     with workplace as work:
         found = checksum_of(archive, file) if archive.is_file() else file.checksum
         if not archive.is_file() or found != file.checksum:
-            wrong = "" if found == file.checksum else f"; {archive} has MD5 {found}, not {file.checksum}"
+            wrong = (
+                ""
+                if found == file.checksum
+                else f"; {archive} has MD5 {found}, not {file.checksum}"
+            )
             fetched = Path(work, file.name)
             fetch(file, fetched, archive, wrong, progress, timeout)
             archive = fetched
@@ -154,7 +158,9 @@ def _stream(url: str, to: Path, file: Published, progress: bool, timeout: float)
     digest = hashlib.new(file.algorithm, usedforsecurity=False)
     with urllib.request.urlopen(url, timeout=timeout) as answer, open(to, "wb") as out:
         length = int(answer.headers.get("Content-Length") or 0) or None
-        with tqdm(total=length, unit="B", unit_scale=True, desc=file.name, disable=not progress) as bar:
+        with tqdm(
+            total=length, unit="B", unit_scale=True, desc=file.name, disable=not progress
+        ) as bar:
             while block := answer.read(_BLOCK):
                 out.write(block)
                 digest.update(block)

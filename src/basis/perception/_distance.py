@@ -14,6 +14,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 
+
 @dataclass(frozen=True)
 class Gaussian:
     """Mean (d,) and covariance (d, d) of a set's features, in float64, and the number of images."""

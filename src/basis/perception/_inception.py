@@ -17,11 +17,18 @@ from torch.nn import functional as F
 class _Conv(nn.Module):
     """Convolution without bias, batch norm, rectifier."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int | tuple[int, int], **more: int) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        bare: bool = False,
+    ) -> None:
         super().__init__()
         sides = (kernel, kernel) if isinstance(kernel, int) else kernel
-        padding = (0, 0) if more.pop("bare", 0) else (sides[0] // 2, sides[1] // 2)
-        self.conv = nn.Conv2d(inputs, outputs, sides, padding=padding, bias=False, **more)
+        padding = (0, 0) if bare else (sides[0] // 2, sides[1] // 2)
+        self.conv = nn.Conv2d(inputs, outputs, sides, stride=stride, padding=padding, bias=False)
         self.bn = nn.BatchNorm2d(outputs, eps=0.001)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,10 +74,10 @@ class _B(_Block):
     def __init__(self, inputs: int, thin: int) -> None:
         super().__init__()
         w64, w96 = 64 // thin, 96 // thin
-        self.branch3x3 = _Conv(inputs, 384 // thin, 3, stride=2, bare=1)
+        self.branch3x3 = _Conv(inputs, 384 // thin, 3, stride=2, bare=True)
         self.branch3x3dbl_1 = _Conv(inputs, w64, 1)
         self.branch3x3dbl_2 = _Conv(w64, w96, 3)
-        self.branch3x3dbl_3 = _Conv(w96, w96, 3, stride=2, bare=1)
+        self.branch3x3dbl_3 = _Conv(w96, w96, 3, stride=2, bare=True)
 
     def forward(self, x: Tensor) -> Tensor:
         double = self.chain(x, ("branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"))
@@ -107,11 +114,11 @@ class _D(_Block):
         super().__init__()
         w = 192 // thin
         self.branch3x3_1 = _Conv(inputs, w, 1)
-        self.branch3x3_2 = _Conv(w, 320 // thin, 3, stride=2, bare=1)
+        self.branch3x3_2 = _Conv(w, 320 // thin, 3, stride=2, bare=True)
         self.branch7x7x3_1 = _Conv(inputs, w, 1)
         self.branch7x7x3_2 = _Conv(w, w, (1, 7))
         self.branch7x7x3_3 = _Conv(w, w, (7, 1))
-        self.branch7x7x3_4 = _Conv(w, w, 3, stride=2, bare=1)
+        self.branch7x7x3_4 = _Conv(w, w, 3, stride=2, bare=True)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [
@@ -167,11 +174,11 @@ class InceptionV3(nn.Module):
     def __init__(self, thin: int = 1, classes: int = 1008) -> None:
         super().__init__()
         t = thin
-        self.Conv2d_1a_3x3 = _Conv(3, 32 // t, 3, stride=2, bare=1)
-        self.Conv2d_2a_3x3 = _Conv(32 // t, 32 // t, 3, bare=1)
+        self.Conv2d_1a_3x3 = _Conv(3, 32 // t, 3, stride=2, bare=True)
+        self.Conv2d_2a_3x3 = _Conv(32 // t, 32 // t, 3, bare=True)
         self.Conv2d_2b_3x3 = _Conv(32 // t, 64 // t, 3)
         self.Conv2d_3b_1x1 = _Conv(64 // t, 80 // t, 1)
-        self.Conv2d_4a_3x3 = _Conv(80 // t, 192 // t, 3, bare=1)
+        self.Conv2d_4a_3x3 = _Conv(80 // t, 192 // t, 3, bare=True)
         self.Mixed_5b = _A(192 // t, 32 // t, t)
         self.Mixed_5c = _A(256 // t, 64 // t, t)
         self.Mixed_5d = _A(288 // t, 64 // t, t)

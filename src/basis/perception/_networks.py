@@ -117,9 +117,7 @@ def compare(
     """Distance of images from a reference set (or from the Gaussian of its features), and their score."""
     seen = eyes.look(images)
     known = (
-        reference
-        if isinstance(reference, Gaussian)
-        else gaussian_of(eyes.look(reference).features)
+        reference if isinstance(reference, Gaussian) else gaussian_of(eyes.look(reference).features)
     )
     return Comparison(
         eyes.name,

@@ -3,15 +3,28 @@
 from collections.abc import Callable
 from functools import partial
 
-from basis.reproduce._mnist import ablation, histogram, psnr_table, repeats, states, uncurated
+from basis.reproduce._colour import colourisation, separation
+from basis.reproduce._mnist import (
+    ablation,
+    histogram,
+    psnr_table,
+    repeats,
+    states,
+    teaser,
+    uncurated,
+)
 from basis.reproduce._pieces import Piece, Table, Workshop, told_if_missing
 from basis.reproduce._priors import gradients, sample_likelihoods
 from basis.reproduce._report import report
 from basis.reproduce._shards import Shard, Shards
 
 _MAKERS: dict[str, Callable[[Workshop], Piece]] = {
+    "teaser": teaser,
     "mnist-agnostic": partial(psnr_table, protocol="agnostic"),
     "mnist-split": partial(psnr_table, protocol="split"),
+    "cifar-agnostic": partial(separation, protocol="agnostic"),
+    "cifar-split": partial(separation, protocol="split"),
+    "colour": colourisation,
     "histogram": histogram,
     "ablation": ablation,
     "gradients": gradients,

@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from basis import metrics, separate
+from basis import BasisError, metrics, mixings, separate
+from basis.data import load_images
+from basis.mixings import Mixing
 from basis.pairs import Pairs, draw_pairs
+from basis.perception import Eyes, Gaussian, gaussian_of, load_network
 from basis.priors import Prior, list_priors, load_prior
 from basis.reproduce._shards import Shard, Shards
 
@@ -44,6 +48,11 @@ class Piece:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     evaluations: int = 0
+
+    def spent(self, done: Separated) -> None:
+        """Adds what a separation took."""
+        self.seconds += done.seconds
+        self.evaluations += done.evaluations
 
 
 class NoPrior(Exception):
@@ -110,6 +119,7 @@ class Workshop:
         self.root, self.data, self.device, self.tell = root, data, device, tell
         self.miniature = miniature
         self._priors: dict[str, Prior] = {}
+        self._eyes: dict[str, Eyes | None] = {}
 
     def count(self, full: int, least: int = 4) -> int:
         """How many to do where the full version does `full`."""
@@ -133,10 +143,8 @@ class Workshop:
 
     def about(self, prior: Prior, **settings: Any) -> dict[str, Any]:
         """What names a shard that was made with a prior."""
-        return {
-            "data": self.data, "seed": self.seed, "prior": prior.describe(),
-            "sum": prior.card.get("sha256"), **settings,
-        }  # fmt: skip
+        known = {"data": self.data, "seed": self.seed, "prior": prior.describe()}
+        return known | {"sum": prior.card.get("sha256")} | settings
 
     def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings of a separation, as they are to be run."""
@@ -144,22 +152,65 @@ class Workshop:
             return settings
         return settings | ({"effort": 20} if "effort" in settings else {"steps": 2})
 
-    def pairs(self, count: int, *, k: int = 2, protocol: Any = "agnostic") -> Pairs:
-        """Test mixtures; fewer are the first of more."""
-        from basis.data import load_images
+    def eyes(self, name: str) -> Eyes | None:
+        """A network that compares sets of images; None where it is not installed."""
+        if name not in self._eyes:
+            try:
+                self._eyes[name] = load_network(name, root=self.root)
+            except BasisError:
+                self._eyes[name] = None
+        return self._eyes[name]
 
-        images = load_images(self.data, "test", root=self.root)
+    def reference(self, name: str, data: str, count: int) -> Gaussian:
+        """What a network sees in the first training images of a set."""
+        eyes = self.eyes(name)
+        assert eyes is not None
+
+        def make() -> Shard:
+            images = load_images(data, "train", root=self.root).images[:count]
+            self.tell(f"{name} looks at {data}", 0.0)
+            seen = gaussian_of(eyes.look(images).features)
+            return Shard({"mean": seen.mean, "covariance": seen.covariance})
+
+        shard = self.shards.get("reference", {"network": name, "data": data, "count": count}, make)
+        return Gaussian(shard.tensors["mean"], shard.tensors["covariance"], count)
+
+    def pairs(
+        self, count: int, *, k: int = 2, protocol: Any = "agnostic", data: str | None = None
+    ) -> Pairs:
+        """Test mixtures; fewer are the first of more."""
+        images = load_images(data or self.data, "test", root=self.root)
         return draw_pairs(images, count, k=k, protocol=protocol, seed=self.seed)
 
     def separate(
-        self, prior: Prior, count: int, *, k: int = 2, protocol: str = "agnostic", **settings: Any
+        self,
+        prior: Prior,
+        count: int,
+        *,
+        k: int = 2,
+        protocol: str = "agnostic",
+        data: str | None = None,
+        **settings: Any,
     ) -> Separated:
         """Separates the first `count` mixtures, shard by shard."""
+        sources = self.pairs(count, k=k, protocol=protocol, data=data).sources
+        mixing = mixings.mixture((1.0,) * k, sources.shape[2])
+        where = {"k": k, "protocol": protocol, **({"data": data} if data else {})}
+        return self.undo(prior, sources, mixing, where, **settings)
+
+    def undo(
+        self, prior: Prior, sources: Tensor, mixing: Mixing, where: dict[str, Any], **settings: Any
+    ) -> Separated:
+        """Mixes sources, (count, k, channels, height, width), and finds them again, shard by shard.
+
+        Args:
+            where: What names the sources and the mixing in a shard's name.
+        """
         settings = self.schedule(settings)
-        pairs = self.pairs(count, k=k, protocol=protocol)
+        count = len(sources)
         shards = []
         for first in range(0, count, BATCH):
-            truth = pairs.sources[first : first + BATCH]
+            truth = sources[first : first + BATCH]
 
             def make(truth: Tensor = truth, first: int = first) -> Shard:
                 def progress(p: Progress) -> None:
@@ -167,15 +218,10 @@ class Workshop:
                         _words(prior, settings), (first + len(truth) * p.done / p.total) / count
                     )
 
-                alphas = (1.0,) * k
                 result = separate(
-                    truth.sum(dim=1),
-                    prior,
-                    alphas=alphas,
-                    seed=self.seed,
-                    progress=progress,
+                    mixing(truth), prior, mixing=mixing, seed=self.seed, progress=progress,
                     **settings,
-                )
+                )  # fmt: skip
                 return Shard(
                     {
                         "sources": result.sources.half(),
@@ -185,10 +231,8 @@ class Workshop:
                     }
                 )
 
-            where = {"k": k, "protocol": protocol, "first": first, "count": len(truth)}
-            about = self.about(prior, **where, **settings)
+            about = self.about(prior, first=first, count=len(truth), **where, **settings)
             shards.append(self.shards.get("separated", about, make))
-        import torch
 
         def joined(name: str) -> Tensor:
             return torch.cat([s.tensors[name] for s in shards])
@@ -200,6 +244,27 @@ class Workshop:
             joined("residual"),
             sum(s.seconds for s in shards),
         )
+
+    def draws(
+        self, prior: Prior, truth: Tensor, mixing: Mixing, draws: int, name: str, piece: Piece
+    ) -> Tensor:
+        """Several draws of the posterior of each mixture: (count, draws, k, channels, height, width)."""
+        settings = self.schedule({"sampler": "gibbs"})
+
+        def make() -> Shard:
+            result = separate(
+                mixing(truth), prior, mixing=mixing, samples=draws, seed=self.seed, **settings,
+                progress=lambda p: self.tell(name, p.done / p.total),
+            )  # fmt: skip
+            return Shard(
+                {"samples": result.samples.half()}, {"evaluations": int(result.spent.sum())}
+            )
+
+        about = self.about(prior, count=len(truth), k=truth.shape[1], draws=draws, **settings)
+        shard = self.shards.get(name, about, make)
+        piece.seconds += shard.seconds
+        piece.evaluations += shard.values["evaluations"]
+        return shard.tensors["samples"].float()
 
 
 def _words(prior: Prior, settings: dict[str, Any]) -> str:
@@ -223,7 +288,5 @@ def figure_png(figure: Any) -> bytes:
 
 def dB(values: Tensor | Sequence[float]) -> str:
     """Mean and standard error, as a table shows them."""
-    import torch
-
     s = metrics.summarise(torch.as_tensor(values))
     return f"{s.mean:.2f} ± {s.stderr:.2f}"
