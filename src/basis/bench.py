@@ -14,7 +14,7 @@ from torch import Tensor
 
 from basis import metrics
 from basis._errors import BasisError
-from basis._files import whole_file
+from basis._figures import Table, level_line, new_figure, save_figure
 from basis._search import EFFORTS
 from basis._separate import Progress, separate, separate_each
 from basis.pairs import Pairs
@@ -269,41 +269,47 @@ def markdown(
     times: bool = True,
 ) -> str:
     """The tables, as the docs show them; without times where other work disturbed them."""
-    lines = []
+    parts = []
     if rows:
         paper = next((r for r in rows if r.way == "basis"), None)
-        more = " seconds per mixture | time of `basis` / time |" if times else ""
-        lines += [
-            f"| | PSNR, mean ± standard error | median | evaluations, mean (most) |{more}",
-            "|---|---|---|---|" + ("---|---|" if times else ""),
-        ]
+        header: tuple[str, ...] = (
+            "",
+            "PSNR, mean ± standard error",
+            "median",
+            "evaluations, mean (most)",
+        )
+        header += ("seconds per mixture", "time of `basis` / time") if times else ()
+        cells = []
         for r in rows:
             ratio = f"{paper.seconds / r.seconds:.1f}" if paper and r.seconds else ""
-            lines.append(
-                f"| {r.way} | {r.mean:.2f} ± {r.stderr:.2f} | {r.median:.2f} | "
-                f"{r.evaluations:,.0f} ({r.most:,}) |"
-                + (f" {r.seconds:.3f} | {ratio} |" if times else "")
-            )
+            quality = (r.way, f"{r.mean:.2f} ± {r.stderr:.2f}", f"{r.median:.2f}")
+            spent = (f"{r.evaluations:,.0f} ({r.most:,})",)
+            cells.append(quality + spent + ((f"{r.seconds:.3f}", ratio) if times else ()))
+        parts.append(Table(header, cells).markdown())
     if speed:
-        lines += [
-            "",
+        parts.append(
             f"Network: {speed.images_per_second:.0f} images/s at {speed.gflop_per_image:.3f} GFLOP each, "
             f"{speed.network_gflops:.0f} GFLOP/s: {speed.share:.0%} of this machine's matrix product "
-            f"({speed.matmul_gflops:.0f} GFLOP/s, {speed.threads} threads).",
-        ]
+            f"({speed.matmul_gflops:.0f} GFLOP/s, {speed.threads} threads).\n"
+        )
     if growth:
-        lines += [
-            "",
-            "| mixtures | sources | evaluations each | seconds | milliseconds per mixture | memory above start, MiB |",
-            "|---|---|---|---|---|---|",
-        ]
-        for g in growth:
-            memory = "?" if g.memory is None else f"{g.memory:.0f}"
-            lines.append(
-                f"| {g.mixtures:,} | {g.k} | {g.evaluations} | {g.seconds:.1f} | "
-                f"{1000 * g.seconds / g.mixtures:.1f} | {memory} |"
+        header = (
+            "mixtures", "sources", "evaluations each", "seconds", "milliseconds per mixture",
+            "memory above start, MiB",
+        )  # fmt: skip
+        cells = [
+            (
+                f"{g.mixtures:,}",
+                f"{g.k}",
+                f"{g.evaluations}",
+                f"{g.seconds:.1f}",
+                f"{1000 * g.seconds / g.mixtures:.1f}",
+                "?" if g.memory is None else f"{g.memory:.0f}",
             )
-    return "\n".join(lines).strip() + "\n"
+            for g in growth
+        ]
+        parts.append(Table(header, cells).markdown())
+    return "\n".join(parts)
 
 
 def record(
@@ -321,15 +327,11 @@ def plot_quality(
     rows: Sequence[Quality], path: str | Path, title: str = "", *, times: bool = True
 ) -> Path:
     """PSNR against evaluations and against time, one point per way."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     fields = [("evaluations", "network evaluations per mixture")]
     fields += [("seconds", "seconds per mixture")] if times else []
-    figure = Figure(figsize=(10 if times else 7, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(fields), sharey=True, squeeze=False)[0]
+    figure, axes = new_figure(10 if times else 7, 4.4, len(fields), sharey=True)
     shown = [r for r in rows if r.evaluations]
     efforts = sorted((r for r in shown if r.way.startswith("effort")), key=lambda r: r.evaluations)
     for ax, (field, label) in zip(axes, fields, strict=True):
@@ -358,19 +360,10 @@ def plot_quality(
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.grid(alpha=0.25, which="both")
-        ax.spines[["top", "right"]].set_visible(False)
     for r in rows:
         if r.way == "average":
             for ax in axes:
-                ax.axhline(r.mean, color="0.5", lw=1, ls=":")
-            axes[0].text(
-                0.02, r.mean, "average of the mixture", transform=axes[0].get_yaxis_transform(),
-                fontsize=8, color="0.4", va="bottom",
-            )  # fmt: skip
+                level_line(ax, r.mean, "average of the mixture")
     axes[0].set_ylabel("PSNR, dB (mean ± standard error)")
     figure.suptitle(title, fontsize=10)
-    path = Path(path)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
-    return path
+    return save_figure(figure, path)

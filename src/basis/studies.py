@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from basis._files import whole_file
+from basis._figures import COLORS, Table, level_line, new_figure, save_figure
 from basis.nn import bits_per_dimension
 from basis.priors import Ladder, Prior
 
@@ -19,6 +19,7 @@ __all__ = [
     "Likelihoods",
     "bits",
     "gradient_norms",
+    "gradient_table",
     "likelihood_table",
     "likelihoods",
     "paper_sigmas",
@@ -138,49 +139,41 @@ def _mean(values: Tensor) -> tuple[float, float]:
     return values.mean().item(), spread / math.sqrt(len(values))
 
 
-def likelihood_table(rows: Sequence[Likelihoods]) -> str:
-    """The table as the docs show it."""
+def likelihood_table(rows: Sequence[Likelihoods]) -> Table:
+    """The table of sample likelihoods, in bits per dimension."""
 
     def cell(value: tuple[float, float] | None) -> str:
         return "" if value is None else f"{value[0]:.3f} ± {value[1]:.3f}"
 
-    lines = [
-        "| bits per dimension | test images, noiseless model | test images, p_σ | separated sources, p_σ | σ |",
-        "|---|---|---|---|---|",
+    header = (
+        "bits per dimension", "test images, noiseless model", "test images, p_σ",
+        "separated sources, p_σ", "σ",
+    )  # fmt: skip
+    cells = [
+        (r.prior, cell(r.noiseless), cell(r.noisy), cell(r.separated), f"{r.sigma:g}") for r in rows
     ]
-    lines += [
-        f"| {r.prior} | {cell(r.noiseless)} | {cell(r.noisy)} | {cell(r.separated)} | {r.sigma:g} |"
-        for r in rows
+    return Table(header, cells)
+
+
+def gradient_table(curves: Mapping[str, Sequence[Gradient]]) -> Table:
+    """The gradient study as a table, one column per prior."""
+    rows = [
+        (f"{level[0].sigma:.4g}", *(f"{g.mean:.2f} ± {g.stderr:.2f}" for g in level))
+        for level in zip(*curves.values(), strict=True)
     ]
-    return "\n".join(lines) + "\n"
+    return Table(("σ", *curves), rows)
 
 
 def plot_gradients(curves: Mapping[str, Sequence[Gradient]], path: str | Path) -> Path:
     """The study as a figure, one curve per prior."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for (name, rows), color in zip(
-        curves.items(), ("#3b5bdb", "#c2255c", "#2b8a3e", "#e8590c") * 9, strict=False
-    ):
+    figure, (axes,) = new_figure(6, 4)
+    for (name, rows), color in zip(curves.items(), COLORS * 9, strict=False):
         sigmas = [r.sigma for r in rows]
         axes.plot(sigmas, [r.mean for r in rows], "o-", ms=4, lw=1.3, color=color, label=name)
-    level = next(iter(curves.values()))[0].noise
-    axes.axhline(level, color="0.5", lw=1, ls=":")
-    axes.text(
-        0.02, level, "the noise itself", transform=axes.get_yaxis_transform(),
-        fontsize=8, color="0.4", va="bottom",
-    )  # fmt: skip
+    level_line(axes, next(iter(curves.values()))[0].noise, "the noise itself")
     axes.set(
         xscale="log", xlabel="σ", ylabel="σ |∇ log p$_σ$(x + σn)|, mean over images", ylim=(0, None)
     )
-    axes.grid(alpha=0.25, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.1)
     axes.legend(frameon=False, fontsize=9, loc="lower left")
-    path = Path(path)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
-    return path
+    return save_figure(figure, path)

@@ -70,21 +70,17 @@ def _gradients(
     args: argparse.Namespace, priors: list[Prior], images: ImageSet, out: Path
 ) -> tuple[str, Any]:
     from basis.pairs import draw_pairs
-    from basis.studies import gradient_norms, plot_gradients
+    from basis.studies import gradient_norms, gradient_table, plot_gradients
 
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     pictures = pairs.sources.flatten(0, 1)
     curves = {p.name: gradient_norms(p, pictures.to(p.device or "cpu")) for p in priors}
     plot_gradients(curves, out / "gradients.png")
-    names = list(curves)
-    lines = [f"| σ | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
-    for level in zip(*curves.values(), strict=True):
-        cells = " | ".join(f"{g.mean:.2f} ± {g.stderr:.2f}" for g in level)
-        lines.append(f"| {level[0].sigma:.4g} | {cells} |")
     noise = next(iter(curves.values()))[0].noise
-    lines += ["", f"{len(pictures)} images; the norm of the noise itself is {noise:.2f}."]
+    table = gradient_table(curves).markdown()
+    table += f"\n{len(pictures)} images; the norm of the noise itself is {noise:.2f}.\n"
     rows = {name: [dataclasses.asdict(g) for g in curve] for name, curve in curves.items()}
-    return "\n".join(lines) + "\n", rows
+    return table, rows
 
 
 def _likelihoods(
@@ -109,7 +105,7 @@ def _likelihoods(
         flat = (t.flatten(0, 1).to(place) for t in (pairs.sources, result.sources))
         rows.append(likelihoods(prior, *flat, seed=args.seed))
         scores.append(metrics.summarise(metrics.psnr(result.sources, pairs.sources)))
-    table = likelihood_table(rows)
+    table = likelihood_table(rows).markdown()
     told = "; ".join(f"{p.name} {s} dB" for p, s in zip(priors, scores, strict=True))
     table += f"\n{args.pairs} mixtures of {args.k}, {way(args)}; PSNR: {told}.\n"
     record = [{**dataclasses.asdict(r), "psnr": vars(s)} for r, s in zip(rows, scores, strict=True)]

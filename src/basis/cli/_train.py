@@ -63,10 +63,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--levels", type=natural, default=2, help="glow: halvings of the side")
     network.add_argument("--depth", type=natural, default=8, help="glow: steps per level")
     network.add_argument(
-        "--context",
+        "--flow-blocks",
         type=int,
-        default=128,
-        help="glow: hidden units of the perceptrons that see the whole picture (128; 0: as published)",
+        default=0,
+        help="glow: residual blocks of a coupling's network (0: its three layers, as published)",
     )
     network.add_argument("--coupling", choices=("affine", "additive"), default="affine")
     network.add_argument(
@@ -287,7 +287,7 @@ def _likelihood_module(
         raise ValueError(f"images must be square, not {height}x{width}")
     if args.architecture == "vae":
         return VAE(VAEConfig(channels=channels, size=height, width=args.width, **moments))
-    more = {"context": args.context, "conditioned": args.single is None}
+    more = {"blocks": args.flow_blocks, "conditioned": args.single is None}
     return Glow(glow_config(args, channels, height, **more, **moments))
 
 
@@ -308,10 +308,7 @@ def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
     try:
         # A variance head is not part of what training starts from; it is fitted anew at the end.
         weights = prior.module.state_dict()  # type: ignore[attr-defined]
-        weights = {n: t for n, t in weights.items() if not n.startswith("head.")}
-        # Perceptrons that see the whole picture say nothing at first, so a flow without them is a start for one with.
-        own = {n: t for n, t in module.state_dict().items() if "context" in n}
-        module.load_state_dict(own | weights)
+        module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
     except (AttributeError, RuntimeError) as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"

@@ -5,9 +5,9 @@ steps of actnorm, invertible 1x1 convolution and coupling, split, per level; log
 input channel that marks the padded border; priors of the split-off half predicted from the half that stays.
 
 With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what noise adds to its
-spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma). With `context` every
-coupling and every prior of a split-off half also sees the whole picture through a small perceptron: convolutions of
-three by three know neither where they are nor what is at the other end, which is what counts under much noise.
+spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma). With `blocks` the couplings' small
+networks give way to residual ones that see the whole picture: fewer steps, each of which knows more. Under much noise a pixel
+is told by all others together, which a chain of three-layer convolutions learns very slowly.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class GlowConfig:
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
     convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
     coupling bounds its scale: "sigmoid" as published, "bounded" in both directions and in what its network is shown,
-    which stays invertible on inputs far from the training set. `context` is the hidden units of the perceptrons that see the whole picture; none as
-    published.
+    which stays invertible on inputs far from the training set. `blocks` is the number of residual blocks in a coupling's network;
+    0 for the three layers that are published.
     """
 
     channels: int = 1
@@ -49,7 +49,7 @@ class GlowConfig:
     lu: bool = True
     learned_top: bool = True
     conditioned: bool = False
-    context: int = 0
+    blocks: int = 0
     embedding: int = 64
     mean: float = 0.5
     std: float = 1.0
@@ -177,27 +177,46 @@ class _ZeroConv(nn.Module):
         return out * (LOGSCALE * self.logs)[:, None, None].exp()
 
 
-class _Context(nn.Module):
-    """What the whole of one tensor says of every value of another, at this noise level; nothing at first."""
+class _Residual(nn.Module):
+    """Two convolutions beside the identity, scaled and shifted by the noise level; nothing at first."""
+
+    def __init__(self, config: GlowConfig) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(config.width, config.width, 3, padding=1)
+        self.second = nn.Conv2d(config.width, config.width, 3, padding=1)
+        self.level = _Shift(config.embedding, config.width) if config.conditioned else None
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
+        h = self.first(F.silu(x))
+        if self.level is not None and emb is not None:
+            scale, shift = self.level(emb)
+            h = torch.addcmul(shift, h, scale.exp())
+        return x + self.second(F.silu(h))
+
+
+class _Deep(nn.Module):
+    """A residual network that sees the whole of its input at half the side where that is even.
+
+    Smooth throughout, for its derivatives are what a separation sees.
+    """
 
     def __init__(self, channels: int, out: int, side: int, config: GlowConfig) -> None:
         super().__init__()
-        self.shape = (out, side, side)
-        self.first = nn.Linear(channels * side**2, config.context)
-        # Nothing else bounds what a far-off input makes of the couplings.
-        self.norm = nn.LayerNorm(config.context)
-        self.level = nn.Linear(config.embedding, 2 * config.context) if config.conditioned else None
-        self.last = nn.Linear(config.context, out * side**2)
-        nn.init.zeros_(self.last.weight)
-        nn.init.zeros_(self.last.bias)
+        self.fold = 2 if side % 2 == 0 else 1
+        self.enter = nn.Conv2d(channels * self.fold**2, config.width, 3, padding=1)
+        self.blocks = nn.ModuleList(_Residual(config) for _ in range(config.blocks))
+        self.leave = nn.Conv2d(config.width, out * self.fold**2, 3, padding=1)
+        nn.init.zeros_(self.leave.weight)
+        assert self.leave.bias is not None
+        nn.init.zeros_(self.leave.bias)
 
     def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.norm(self.first(x.flatten(1)))
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb).chunk(2, dim=1)
-            h = h * (1 + scale) + shift
-        out: Tensor = self.last(F.relu(h)).unflatten(1, self.shape)
-        return out
+        h = self.enter(F.pixel_unshuffle(x, self.fold) if self.fold > 1 else x)
+        for block in self.blocks:
+            h = block(h, emb)
+        out: Tensor = self.leave(F.silu(h))
+        return F.pixel_shuffle(out, self.fold) if self.fold > 1 else out
 
 
 class _Coupling(nn.Module):
@@ -207,14 +226,16 @@ class _Coupling(nn.Module):
         super().__init__()
         half = channels // 2
         self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
+        out = channels if self.affine else half
+        self.deep = _Deep(half, out, side, config) if config.blocks else None
+        if self.deep is not None:
+            return
         self.conv0 = _EdgeConv(half, config.width, 3)
         self.norm0 = ActNorm(config.width)
         self.conv1 = _EdgeConv(config.width, config.width, 1)
         self.norm1 = ActNorm(config.width)
-        self.out = _ZeroConv(config.width, channels if self.affine else half)
+        self.out = _ZeroConv(config.width, out)
         self.level = _Shift(config.embedding, config.width) if config.conditioned else None
-        out = channels if self.affine else half
-        self.context = _Context(half, out, side, config) if config.context else None
 
     def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         kept, changed = x.chunk(2, dim=1)
@@ -235,15 +256,7 @@ class _Coupling(nn.Module):
         return torch.cat([kept, changed], dim=1)
 
     def _numbers(self, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        kept = self._seen(kept)
-        h = self.conv0(kept, self.norm0)
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            h = torch.addcmul(shift, h, scale.exp())
-        h = F.relu(self.conv1(F.relu(h), self.norm1))
-        out = self.out(h)
-        if self.context is not None:
-            out = out + self.context(kept, emb)
+        out = self._network(self._seen(kept), emb)
         if not self.affine:
             return torch.zeros_like(out), out
         shift, raw = out[:, 0::2], out[:, 1::2]
@@ -251,6 +264,16 @@ class _Coupling(nn.Module):
             return F.logsigmoid(raw + 2.0), shift
         # A scale between 1/8 and 8: no input can make the inverse explode.
         return 2.0 * torch.tanh(raw / 2.0), shift
+
+    def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
+        if self.deep is not None:
+            return cast(Tensor, self.deep(kept, emb))
+        h = self.conv0(kept, self.norm0)
+        if self.level is not None and emb is not None:
+            scale, shift = self.level(emb)
+            h = torch.addcmul(shift, h, scale.exp())
+        h = F.relu(self.conv1(F.relu(h), self.norm1))
+        return cast(Tensor, self.out(h))
 
     def _seen(self, kept: Tensor) -> Tensor:
         """What the network is shown: far-off values, which no training image has, look like merely large ones.
@@ -260,7 +283,9 @@ class _Coupling(nn.Module):
         return kept if self.published else REACH * torch.tanh(kept / REACH)
 
     def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Sets the inner actnorms from a batch."""
+        """Sets the inner actnorms from a batch, where there are any."""
+        if self.deep is not None:
+            return
         kept, _ = x.chunk(2, dim=1)
         h = self.conv0(self._seen(kept))
         self.norm0.start(h)
@@ -321,7 +346,7 @@ class Glow(nn.Module):
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
         self.flows, self.splits = nn.ModuleList(), nn.ModuleList()
-        self.split_levels, self.split_contexts = nn.ModuleList(), nn.ModuleList()
+        self.split_levels, self.split_deeps = nn.ModuleList(), nn.ModuleList()
         channels, side = config.channels, config.size
         for level in range(config.levels):
             channels, side = channels * 4, side // 2
@@ -333,11 +358,10 @@ class Glow(nn.Module):
                 self.splits.append(_ZeroConv(channels, 2 * channels))
                 if config.conditioned:
                     self.split_levels.append(_Shift(config.embedding, channels))
-                if config.context:
-                    self.split_contexts.append(_Context(channels, 2 * channels, side, config))
+                if config.blocks:
+                    self.split_deeps.append(_Deep(channels, 2 * channels, side, config))
         self.top = _ZeroConv(2 * channels, 2 * channels) if config.learned_top else None
         self.top_level = _Shift(config.embedding, channels) if config.conditioned else None
-        self.top_context = _Context(1, 2 * channels, side, config) if config.context else None
         self.started: Tensor
         # Whether the actnorms have seen data; saved with the weights.
         self.started = nn.Parameter(torch.zeros(()), requires_grad=False)
@@ -346,7 +370,6 @@ class Glow(nn.Module):
         """log p_sigma(x) in nats, (batch,)."""
         return self._encode(x, sigma)[1]
 
-    @torch.no_grad()
     def encode(self, x: Tensor, sigma: Tensor) -> list[Tensor]:
         """The latents, one per level (the finest first), each standardised by its own prior.
 
@@ -355,10 +378,10 @@ class Glow(nn.Module):
         """
         return self._double()._encode(x.double(), sigma.double())[0]
 
-    @torch.no_grad()
     def decode(self, latents: list[Tensor], sigma: Tensor) -> Tensor:
-        """The image with these latents: the exact inverse of `encode`, in double precision."""
-        return self._double()._decode([z.double() for z in latents], sigma.double())
+        """The image with these latents: the exact inverse of `encode`, found in double precision."""
+        x = self._double()._decode([z.double() for z in latents], sigma.double())
+        return x.to(self.started.dtype)
 
     def _double(self) -> Glow:
         return copy.deepcopy(self).double()
@@ -441,8 +464,8 @@ class Glow(nn.Module):
 
     def _split_prior(self, level: int, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         out = self.splits[level](kept)
-        if self.split_contexts:
-            out = out + self.split_contexts[level](kept, emb)
+        if self.split_deeps:
+            out = out + self.split_deeps[level](REACH * torch.tanh(kept / REACH), emb)
         mean, log_std = out[:, 0::2], out[:, 1::2]
         if emb is not None:
             scale, shift = self.split_levels[level](emb)
@@ -455,10 +478,6 @@ class Glow(nn.Module):
         else:
             blank = torch.zeros_like(like[:1]).repeat(1, 2, 1, 1)
             mean, log_std = self.top(blank).chunk(2, dim=1)
-        if self.top_context is not None:
-            # There is nothing above to look at: a picture of zeros leaves where, and at which noise level.
-            shift, scale = self.top_context(torch.zeros_like(like[:, :1]), emb).chunk(2, dim=1)
-            mean, log_std = mean + shift, log_std + scale
         if emb is not None and self.top_level is not None:
             scale, shift = self.top_level(emb)
             mean, log_std = mean + shift, log_std + scale

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from basis._figures import Table
 from basis.reproduce._colour import colourisation, separation
 from basis.reproduce._mnist import (
     ablation,
@@ -13,7 +14,7 @@ from basis.reproduce._mnist import (
     teaser,
     uncurated,
 )
-from basis.reproduce._pieces import Piece, Table, Workshop, told_if_missing
+from basis.reproduce._pieces import Piece, Workshop, told_if_missing
 from basis.reproduce._priors import gradients, sample_likelihoods
 from basis.reproduce._report import report
 from basis.reproduce._shards import Shard, Shards

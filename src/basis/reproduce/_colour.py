@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from basis import BasisError, metrics, mixings, panels
+from basis._figures import Table
 from basis.data import load_images
 from basis.perception import compare
 from basis.reproduce._baselines import baseline
-from basis.reproduce._pieces import Piece, Table, Workshop, dB, png
+from basis.reproduce._pieces import Piece, Workshop, dB, png
 from basis.reproduce._shards import Shard
 
 NETWORK = "efficientnet-lite0"

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from basis import metrics, mixings, panels
+from basis._figures import COLORS, Table, figure_png, new_figure
 from basis.baselines import BASELINES
 from basis.reproduce._baselines import baseline
-from basis.reproduce._pieces import Piece, Table, Workshop, dB, figure_png, png
+from basis.reproduce._pieces import Piece, Workshop, dB, png
 from basis.reproduce._shards import Shard
 
 PAPER: dict[str, dict[str, str]] = {
@@ -108,15 +109,8 @@ def histogram(shop: Workshop) -> Piece:
     """How PSNR spreads over mixtures: near-perfect, or explained in another way."""
     piece = Piece("histogram", "PSNR of single mixtures")
     prior = shop.need("mnist", piece)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for (_, title, settings, full), color in zip(
-        (_WAYS[0], _WAYS[1]), ("#3b5bdb", "#c2255c"), strict=True
-    ):
+    figure, (axes,) = new_figure(7, 3.6)
+    for (_, title, settings, full), color in zip(_WAYS[:2], COLORS[:2], strict=True):
         done = shop.separate(prior, shop.count(full), **settings)
         piece.spent(done)
         axes.hist(
@@ -124,7 +118,6 @@ def histogram(shop: Workshop) -> Piece:
             color=color, label=f"{title} ({len(done.psnr)} mixtures)",
         )  # fmt: skip
     axes.set(xlabel="PSNR of a mixture, dB", ylabel="share per dB")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     piece.pictures.append(("PSNR per mixture, class-agnostic pairs", figure_png(figure)))
     piece.text.append(

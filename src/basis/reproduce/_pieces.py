@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from basis import BasisError, metrics, mixings, separate
+from basis._figures import Table
 from basis.data import load_images
 from basis.mixings import Mixing
 from basis.pairs import Pairs, draw_pairs
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
 
 BATCH = 32
 """Mixtures in a shard: what an interruption can cost at most."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a header."""
-
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
 
 
 @dataclass
@@ -276,13 +269,6 @@ def png(picture: Image.Image) -> bytes:
     """A picture as a PNG file."""
     file = io.BytesIO()
     picture.save(file, format="PNG")
-    return file.getvalue()
-
-
-def figure_png(figure: Any) -> bytes:
-    """A matplotlib figure as a PNG file."""
-    file = io.BytesIO()
-    figure.savefig(file, dpi=130, format="png")
     return file.getvalue()
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from basis.reproduce._pieces import Piece, Table, Workshop, dB
+from basis.reproduce._pieces import Piece, Workshop, dB
 from basis.reproduce._shards import Shard
-from basis.studies import Gradient, gradient_norms, likelihoods, plot_gradients
+from basis.studies import (
+    Gradient,
+    gradient_norms,
+    gradient_table,
+    likelihood_table,
+    likelihoods,
+    plot_gradients,
+)
 
 PAPER_STEPS = (
     "the paper's choice of eta proportional to sigma^2 rests on this being nearly constant"
@@ -41,11 +48,7 @@ def gradients(shop: Workshop) -> Piece:
     with tempfile.TemporaryDirectory() as work:
         path = plot_gradients(curves, Path(work) / "gradients.png")
         piece.pictures.append((f"Mean over {len(images)} test images", path.read_bytes()))
-    rows = [
-        (f"{level[0].sigma:.4g}", *(f"{g.mean:.2f} ± {g.stderr:.2f}" for g in level))
-        for level in zip(*curves.values(), strict=True)
-    ]
-    piece.tables.append(Table(("σ", *curves), rows))
+    piece.tables.append(gradient_table(curves))
     piece.text.append(f"In expectation over test images and noise; {PAPER_STEPS}.")
     return piece
 
@@ -60,14 +63,9 @@ def sample_likelihoods(shop: Workshop) -> Piece:
     row = likelihoods(prior, truth, done.sources.flatten(0, 1), seed=shop.seed)
     piece.seconds, piece.evaluations = done.seconds, done.evaluations
 
-    def cell(value: tuple[float, float] | None) -> str:
-        return "" if value is None else f"{value[0]:.3f} ± {value[1]:.3f}"
-
-    header = ("prior", "test images, noiseless", "test images, p_σ", "separated, p_σ", "PSNR, dB")
-    cells = (prior.name, cell(row.noiseless), cell(row.noisy), cell(row.separated), dB(done.psnr))
-    piece.tables.append(Table(header, [cells]))
+    piece.tables.append(likelihood_table([row]))
     piece.text.append(
         f"Bits per dimension, mean ± standard error, {len(truth)} images; p_σ at σ = {row.sigma:g}. Separated sources are "
-        "the best of ten by likelihood."
+        f"the best of ten by likelihood, PSNR {dB(done.psnr)} dB."
     )
     return piece

@@ -9,9 +9,10 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+from basis._figures import Table
 from basis._files import write_text
 from basis._version import __version__
-from basis.reproduce._pieces import Piece, Table
+from basis.reproduce._pieces import Piece
 
 _STYLE = """
 :root { --ink: #1c1e24; --muted: #6b7280; --line: #d6dae2; --accent: #c2255c; }

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from basis._files import whole_file
+from basis._figures import new_figure, save_figure
 from basis.nn import Glow, GlowConfig
 from basis.training._config import TrainConfig
 from basis.training._objectives import Likelihood
@@ -95,12 +94,7 @@ def ladder_weights(rungs: Sequence[Rung]) -> dict[str, Tensor]:
 
 def plot_ladder(bits: dict[str, dict[float, float]], path: str | Path) -> Path:
     """Bits per dimension over the noise levels, one curve per model (0 is drawn at the left edge)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes: Any = figure.subplots()
+    figure, (axes,) = new_figure(6, 4)
     for name, curve in bits.items():
         levels = sorted(curve)
         axes.plot(
@@ -112,10 +106,5 @@ def plot_ladder(bits: dict[str, dict[float, float]], path: str | Path) -> Path:
             label=name,
         )
     axes.set(xscale="log", xlabel="σ (leftmost: noiseless)", ylabel="held-out bits per dimension")
-    axes.grid(alpha=0.25, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
-    path = Path(path)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=130, format="png")
-    return path
+    return save_figure(figure, path)

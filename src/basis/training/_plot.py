@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from basis._errors import BasisError
-from basis._files import whole_file
+from basis._figures import new_figure, save_figure
 from basis.training._trainer import read_log
 
 
@@ -16,9 +16,6 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
         folder: A training folder.
         out: The picture; `curve.png` in the folder by default.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = Path(out) if out is not None else Path(folder) / "curve.png"
     rows = read_log(folder)
     if not rows:
@@ -26,9 +23,7 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
     losses = [(r["images"] / 1000, r["loss"]) for r in rows if "loss" in r]
     held = [(r["images"] / 1000, r["held_out"]) for r in rows if "held_out" in r]
     label = next((r["of"] for r in reversed(rows) if "of" in r), "held-out error / σ²")
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_figure(10, 3.6, 2)
     if losses:
         left.plot(*zip(*losses, strict=True), lw=0.9, color="#3b5bdb")
     left.set(
@@ -43,9 +38,4 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
     right.set(title=label, xlabel="thousand images seen", yscale=scale)
     if held:
         right.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    for axes in (left, right):
-        axes.grid(alpha=0.25, which="both")
-        axes.spines[["top", "right"]].set_visible(False)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=130)
-    return path
+    return save_figure(figure, path)
