@@ -24,8 +24,7 @@ KINDS = [
     {"coupling": "additive"},
     {"scale": "sigmoid", "lu": False, "mean": 0.5, "std": 1.0},
     {"conditioned": True},
-    {"conditioned": True, "blocks": 2},
-    {"blocks": 1, "coupling": "additive", "learned_top": False},
+    {"conditioned": True, "coupling": "additive", "learned_top": False},
     {"channels": 3, "size": 4, "levels": 1, "learned_top": False},
 ]
 

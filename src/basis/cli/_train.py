@@ -62,12 +62,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     network.add_argument("--width", type=natural, default=64, help="all but unet: channels")
     network.add_argument("--levels", type=natural, default=2, help="glow: halvings of the side")
     network.add_argument("--depth", type=natural, default=8, help="glow: steps per level")
-    network.add_argument(
-        "--flow-blocks",
-        type=int,
-        default=0,
-        help="glow: residual blocks of a coupling's network (0: its three layers, as published)",
-    )
     network.add_argument("--coupling", choices=("affine", "additive"), default="affine")
     network.add_argument(
         "--single",
@@ -287,8 +281,8 @@ def _likelihood_module(
         raise ValueError(f"images must be square, not {height}x{width}")
     if args.architecture == "vae":
         return VAE(VAEConfig(channels=channels, size=height, width=args.width, **moments))
-    more = {"blocks": args.flow_blocks, "conditioned": args.single is None}
-    return Glow(glow_config(args, channels, height, **more, **moments))
+    single = args.single is not None
+    return Glow(glow_config(args, channels, height, conditioned=not single, **moments))
 
 
 def glow_config(args: argparse.Namespace, channels: int, size: int, **more: Any) -> GlowConfig:

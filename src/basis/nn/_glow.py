@@ -5,9 +5,7 @@ steps of actnorm, invertible 1x1 convolution and coupling, split, per level; log
 input channel that marks the padded border; priors of the split-off half predicted from the half that stays.
 
 With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what noise adds to its
-spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma). With `blocks` the couplings' small
-networks give way to residual ones that see the whole picture: fewer steps, each of which knows more. Under much noise a pixel
-is told by all others together, which a chain of three-layer convolutions learns very slowly.
+spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma).
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ class GlowConfig:
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
     convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
     coupling bounds its scale: "sigmoid" as published, "bounded" in both directions and in what its network is shown,
-    which stays invertible on inputs far from the training set. `blocks` is the number of residual blocks in a coupling's network;
-    0 for the three layers that are published.
+    which stays invertible on inputs far from the training set.
     """
 
     channels: int = 1
@@ -49,7 +46,6 @@ class GlowConfig:
     lu: bool = True
     learned_top: bool = True
     conditioned: bool = False
-    blocks: int = 0
     embedding: int = 64
     mean: float = 0.5
     std: float = 1.0
@@ -177,59 +173,14 @@ class _ZeroConv(nn.Module):
         return out * (LOGSCALE * self.logs)[:, None, None].exp()
 
 
-class _Residual(nn.Module):
-    """Two convolutions beside the identity, scaled and shifted by the noise level; nothing at first."""
-
-    def __init__(self, config: GlowConfig) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(config.width, config.width, 3, padding=1)
-        self.second = nn.Conv2d(config.width, config.width, 3, padding=1)
-        self.level = _Shift(config.embedding, config.width) if config.conditioned else None
-        nn.init.zeros_(self.second.weight)
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.first(F.silu(x))
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            h = torch.addcmul(shift, h, scale.exp())
-        return x + self.second(F.silu(h))
-
-
-class _Deep(nn.Module):
-    """A residual network that sees the whole of its input at half the side where that is even.
-
-    Smooth throughout, for its derivatives are what a separation sees.
-    """
-
-    def __init__(self, channels: int, out: int, side: int, config: GlowConfig) -> None:
-        super().__init__()
-        self.fold = 2 if side % 2 == 0 else 1
-        self.enter = nn.Conv2d(channels * self.fold**2, config.width, 3, padding=1)
-        self.blocks = nn.ModuleList(_Residual(config) for _ in range(config.blocks))
-        self.leave = nn.Conv2d(config.width, out * self.fold**2, 3, padding=1)
-        nn.init.zeros_(self.leave.weight)
-        assert self.leave.bias is not None
-        nn.init.zeros_(self.leave.bias)
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.enter(F.pixel_unshuffle(x, self.fold) if self.fold > 1 else x)
-        for block in self.blocks:
-            h = block(h, emb)
-        out: Tensor = self.leave(F.silu(h))
-        return F.pixel_shuffle(out, self.fold) if self.fold > 1 else out
-
-
 class _Coupling(nn.Module):
     """Changes one half of the channels by what a small network makes of the other."""
 
-    def __init__(self, channels: int, side: int, config: GlowConfig) -> None:
+    def __init__(self, channels: int, config: GlowConfig) -> None:
         super().__init__()
         half = channels // 2
         self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
         out = channels if self.affine else half
-        self.deep = _Deep(half, out, side, config) if config.blocks else None
-        if self.deep is not None:
-            return
         self.conv0 = _EdgeConv(half, config.width, 3)
         self.norm0 = ActNorm(config.width)
         self.conv1 = _EdgeConv(config.width, config.width, 1)
@@ -266,8 +217,6 @@ class _Coupling(nn.Module):
         return 2.0 * torch.tanh(raw / 2.0), shift
 
     def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
-        if self.deep is not None:
-            return cast(Tensor, self.deep(kept, emb))
         h = self.conv0(kept, self.norm0)
         if self.level is not None and emb is not None:
             scale, shift = self.level(emb)
@@ -283,9 +232,7 @@ class _Coupling(nn.Module):
         return kept if self.published else REACH * torch.tanh(kept / REACH)
 
     def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Sets the inner actnorms from a batch, where there are any."""
-        if self.deep is not None:
-            return
+        """Sets the inner actnorms from a batch."""
         kept, _ = x.chunk(2, dim=1)
         h = self.conv0(self._seen(kept))
         self.norm0.start(h)
@@ -295,12 +242,12 @@ class _Coupling(nn.Module):
 class _Step(nn.Module):
     """Actnorm, 1x1 convolution, coupling."""
 
-    def __init__(self, channels: int, side: int, config: GlowConfig) -> None:
+    def __init__(self, channels: int, config: GlowConfig) -> None:
         super().__init__()
         self.norm = ActNorm(channels)
         self.level = _Shift(config.embedding, channels) if config.conditioned else None
         self.mix = InvertibleConv(channels, config.lu)
-        self.coupling = _Coupling(channels, side, config)
+        self.coupling = _Coupling(channels, config)
 
     def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         pixels = x.shape[2] * x.shape[3]
@@ -346,20 +293,16 @@ class Glow(nn.Module):
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
         self.flows, self.splits = nn.ModuleList(), nn.ModuleList()
-        self.split_levels, self.split_deeps = nn.ModuleList(), nn.ModuleList()
-        channels, side = config.channels, config.size
+        self.split_levels = nn.ModuleList()
+        channels = config.channels
         for level in range(config.levels):
-            channels, side = channels * 4, side // 2
-            self.flows.append(
-                nn.ModuleList(_Step(channels, side, config) for _ in range(config.depth))
-            )
+            channels *= 4
+            self.flows.append(nn.ModuleList(_Step(channels, config) for _ in range(config.depth)))
             if level < config.levels - 1:
                 channels //= 2
                 self.splits.append(_ZeroConv(channels, 2 * channels))
                 if config.conditioned:
                     self.split_levels.append(_Shift(config.embedding, channels))
-                if config.blocks:
-                    self.split_deeps.append(_Deep(channels, 2 * channels, side, config))
         self.top = _ZeroConv(2 * channels, 2 * channels) if config.learned_top else None
         self.top_level = _Shift(config.embedding, channels) if config.conditioned else None
         self.started: Tensor
@@ -464,8 +407,6 @@ class Glow(nn.Module):
 
     def _split_prior(self, level: int, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         out = self.splits[level](kept)
-        if self.split_deeps:
-            out = out + self.split_deeps[level](REACH * torch.tanh(kept / REACH), emb)
         mean, log_std = out[:, 0::2], out[:, 1::2]
         if emb is not None:
             scale, shift = self.split_levels[level](emb)
