@@ -65,7 +65,7 @@ class SD(Baseline):
         self,
         latent: int = 64,
         width: int = 48,
-        images: int = 100_000,
+        images: int = 64_000,
         batch: int = 64,
         starts: int = 3,
         steps: int = 200,

@@ -33,7 +33,7 @@ class NES(Baseline):
         self,
         supervised: bool = False,
         rounds: int = 8,
-        images: int = 64_000,
+        images: int = 40_000,
         batch: int = 128,
         mixtures: int = 20_000,
     ) -> None:

@@ -24,7 +24,7 @@ class Regression(Baseline):
     reference = "permutation-invariant training, Yu et al., arXiv:1607.00325"
     supervised = True
 
-    def __init__(self, images: int = 64_000, batch: int = 128) -> None:
+    def __init__(self, images: int = 40_000, batch: int = 128) -> None:
         super().__init__()
         self.images, self.batch = images, batch
         self.network: Separator | None = None

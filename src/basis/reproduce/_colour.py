@@ -67,7 +67,7 @@ def separation(shop: Workshop, protocol: str) -> Piece:
     header = ("method", "distance", "class score", "PSNR, dB", "mixtures", "paper")
     piece.tables.append(Table(header, rows))
     piece.text.append(_NOTE)
-    piece.settings = {"protocol": protocol, "seed": shop.seed, "size": shop.size}
+    piece.settings = {"data": data, "protocol": protocol}
     return piece
 
 
@@ -111,6 +111,7 @@ def colourisation(shop: Workshop) -> Piece:
             title=f"five colourings of each, {title}",
         )
         piece.pictures.append((f"Several colourings, {title}", png(picture)))
+    piece.settings = {"data": data}
     header = ("photos", "distance", "class score", "PSNR, dB", "photos", "paper")
     piece.tables.append(Table(header, rows))
     piece.text.append(_NOTE)

@@ -61,9 +61,11 @@ def told_if_missing(make: Callable[[Workshop], Piece]) -> Callable[[Workshop], P
 
     def made(shop: Workshop) -> Piece:
         try:
-            return make(shop)
+            piece = make(shop)
         except NoPrior as missing:
-            return missing.piece
+            piece = missing.piece
+        piece.settings = {"data": shop.data, "seed": shop.seed, "size": shop.size} | piece.settings
+        return piece
 
     return made
 
