@@ -968,3 +968,31 @@ def test_full_cifar():
     means = [train.images[:, c].double().mean().item() / 255 for c in range(3)]
     assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
     assert train.labels.bincount().tolist() == [5_000] * 10
+
+
+def test_lsun_is_read_from_its_lmdb(tmp_path):
+    lmdb = pytest.importorskip("lmdb")
+    g = np.random.default_rng(0)
+    photos = [g.integers(0, 256, (10, side, 3), dtype=np.uint8) for side in (12, 10, 15)]
+    folder = tmp_path / "church_outdoor_train_lmdb"
+    with (
+        lmdb.open(str(folder), map_size=1 << 20) as environment,
+        environment.begin(write=True) as t,
+    ):
+        for number, photo in enumerate(photos):
+            file = io.BytesIO()
+            Image.fromarray(photo).save(file, "WEBP", lossless=True)
+            t.put(f"{number:040x}".encode(), file.getvalue())
+    read = load_images(folder, size=10)
+    assert read.images.shape == (3, 3, 10, 10) and read.name == folder.name
+    assert np.array_equal(read.images[0].movedim(0, -1).numpy(), photos[0][:, 1:11])
+    assert load_images(folder, size=4, channels=1).images.shape == (3, 1, 4, 4)
+    with pytest.raises(BasisError, match="give a size"):
+        load_images(folder)
+    with lmdb.open(str(folder)) as environment, environment.begin(write=True) as t:
+        t.put(b"z", b"no picture")
+    with pytest.raises(BasisError, match=r"lmdb/z is not an image"):
+        load_images(folder, size=10)
+    (folder / "data.mdb").write_bytes(b"no lmdb")
+    with pytest.raises(BasisError, match="not an lmdb that can be read"):
+        load_images(folder, size=10)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from basis._errors import BasisError
@@ -28,22 +30,7 @@ def read_folder(
         raise BasisError(
             f"{folder} holds no images; accepted: files ending in {', '.join(PICTURES)}"
         )
-    images: list[Tensor] = []
-    for path in paths:
-        picture = open_bytes(path)
-        if channels is not None:
-            picture = picture.convert("L" if channels == 1 else "RGB")
-        if size is not None:
-            picture = square(picture, size)
-        image = torch.from_numpy(picture_pixels(picture))
-        if images and image.shape[1:] != images[0].shape[1:]:
-            raise BasisError(
-                f"{path} is {_size(image)} pixels and {paths[0]} is {_size(images[0])}; "
-                "give a size to crop and resize all to"
-            )
-        images.append(image)
-    most = max(len(image) for image in images)
-    stacked = torch.stack([to_channels(image, most) for image in images])
+    stacked = stack_pictures(((path, open_bytes(path)) for path in paths), size, channels)
 
     parents = [path.relative_to(folder).parts[:-1] for path in paths]
     if not all(parents):
@@ -51,6 +38,29 @@ def read_folder(
     classes = tuple(sorted({parts[0] for parts in parents}))
     labels = torch.tensor([classes.index(parts[0]) for parts in parents], dtype=torch.int64)
     return stacked, labels, classes
+
+
+def stack_pictures(
+    pictures: Iterable[tuple[Path, Image.Image]], size: int | None, channels: int | None
+) -> Tensor:
+    """Pictures with their names as (n, c, h, w): cropped and scaled to `size`, else of one size already."""
+    images: list[Tensor] = []
+    first = Path()
+    for path, picture in pictures:
+        if channels is not None:
+            picture = picture.convert("L" if channels == 1 else "RGB")
+        if size is not None:
+            picture = square(picture, size)
+        image = torch.from_numpy(picture_pixels(picture))
+        first = first if images else path
+        if images and image.shape[1:] != images[0].shape[1:]:
+            raise BasisError(
+                f"{path} is {_size(image)} pixels and {first} is {_size(images[0])}; "
+                "give a size to crop and resize all to"
+            )
+        images.append(image)
+    most = max(len(image) for image in images)
+    return torch.stack([to_channels(image, most) for image in images])
 
 
 def _size(image: Tensor) -> str:

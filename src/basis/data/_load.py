@@ -14,6 +14,7 @@ from basis.data._folder import read_folder
 from basis.data._idx import is_idx, labels_beside, read_idx
 from basis.data._imageset import ImageSet
 from basis.data._listing import PICTURES
+from basis.data._lsun import is_lmdb, read_lmdb
 from basis.data._pictures import open_bytes
 from basis.data._pixels import (
     as_bytes,
@@ -64,6 +65,7 @@ def load_images(
     - a folder of CIFAR-10 batches;
     - a folder of pictures, at any depth: first-level sub-folders are classes, and where the folder has
       `train`, `val` or `test` in it, `split` picks (`test` falls back to `val`);
+    - an LSUN lmdb (`church_outdoor_train_lmdb`), whose values are encoded pictures;
     - one picture;
     - an .npy, or an .npz with `images` and, if there are any, `labels`: uint8, or floats in [0, 1] rounded
       to bytes. (h, w) is one grey image; (c, h, w) and (h, w, c) one image and (n, c, h, w) and (n, h, w, c)
@@ -110,6 +112,9 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
             return _load_cifar(path, split)
         if folder := mnist_folder(path):
             return _load_mnist(folder, split)
+        if is_lmdb(path):
+            images = read_lmdb(path, size=size, channels=channels)
+            return ImageSet(images, None, name, f"pictures of the lmdb {path}")
         images, labels, classes = read_folder(path, split, size=size, channels=channels)
         return ImageSet(images, labels, name, f"{split} pictures in {path}", classes)
     if suffix in NUMPY:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -42,7 +44,15 @@ def read_image(path: str | Path, *, channels: int | None = None) -> Tensor:
 
 def open_bytes(path: Path) -> Image.Image:
     """A picture of mode L or RGB: what is deeper than 8 bits is rounded."""
-    image = open_picture(path)
+    return _rounded(open_picture(path), path)
+
+
+def decode_bytes(data: bytes, name: Path) -> Image.Image:
+    """The same from the bytes of a picture's file, which is called `name` where it cannot be read."""
+    return _rounded(_decode(io.BytesIO(data), name), name)
+
+
+def _rounded(image: Image.Image, path: Path) -> Image.Image:
     return Image.fromarray(as_bytes(np.asarray(image), path)) if image.mode == "F" else image
 
 
@@ -52,11 +62,15 @@ def open_picture(path: Path) -> Image.Image:
         raise BasisError(
             f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
         )
+    return _decode(path, path)
+
+
+def _decode(source: Path | BinaryIO, path: Path) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
+            with Image.open(source) as file:
                 return _plain_mode(ImageOps.exif_transpose(file), path)
     except BasisError:
         raise
