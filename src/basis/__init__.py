@@ -18,6 +18,7 @@ from basis._version import __version__
 
 if TYPE_CHECKING:
     from basis import data, metrics, mixings, nn, priors, samplers, training
+    from basis._colour import colorize
     from basis._separate import Progress, Result, separate, separate_each
     from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
     from basis.priors import DenoiserPrior, GaussianMixture, Prior, list_priors, load_prior
@@ -32,6 +33,7 @@ _HOMES = {
     "Progress": "basis._separate",
     "Result": "basis._separate",
     "Sampler": "basis.samplers",
+    "colorize": "basis._colour",
     "grey": "basis.mixings",
     "grey_mixture": "basis.mixings",
     "list_priors": "basis.priors",
@@ -53,6 +55,7 @@ __all__ = [
     "Result",
     "Sampler",
     "__version__",
+    "colorize",
     "data",
     "grey",
     "grey_mixture",

@@ -18,7 +18,14 @@ from basis.mixings import Mixing
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw, ImageFont
 
-__all__ = ["RESIDUAL_GAIN", "separation_panel", "states_panel", "to_picture", "write_picture"]
+__all__ = [
+    "RESIDUAL_GAIN",
+    "pictures_panel",
+    "separation_panel",
+    "states_panel",
+    "to_picture",
+    "write_picture",
+]
 
 RESIDUAL_GAIN = 20
 """Residuals are shown this many times enlarged: red where the sum is too dark, blue where too bright."""
@@ -123,6 +130,27 @@ def states_panel(
         cells = [to_picture(x) for x in stacked]
         columns.append(_Column(f"σ = {sigma:.2g}", cells, [""] * len(cells), opens_group=True))
     return _draw(columns, names, "", cell)
+
+
+def pictures_panel(
+    images: Tensor,
+    titles: Sequence[str],
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    cell: int = 112,
+) -> Image.Image:
+    """Pictures in rows under the titles of their columns.
+
+    Args:
+        images: (rows, columns, channels, height, width), in [0, 1].
+        titles: One per column.
+    """
+    columns = [
+        _Column(words, [to_picture(x) for x in column], [""] * len(column))
+        for words, column in zip(titles, images.unbind(1), strict=True)
+    ]
+    return _draw(columns, names, title, cell)
 
 
 def _observed(title: str, images: Tensor) -> _Column:

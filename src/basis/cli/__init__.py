@@ -14,6 +14,7 @@ from basis._version import __version__
 
 _COMMANDS = {
     "separate": "pull mixtures apart: sources, a panel picture and a record",
+    "colorize": "colours for grey photos",
     "mix": "make a mixture file from images",
     "evaluate": "measure PSNR on test mixtures",
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",

@@ -112,6 +112,9 @@ def add_training_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
     parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
     parser.add_argument(
+        "--classes", type=int, nargs="+", metavar="LABEL", help="only images with these labels"
+    )
+    parser.add_argument(
         "--held-out", type=natural, default=512, help="images kept for validation (512)"
     )
 
@@ -121,12 +124,20 @@ def training_set(args: argparse.Namespace) -> ImageSet:
     from basis.data import load_images
 
     images = load_images(args.data, "train", root=args.data_root, size=args.size)
+    if args.classes:
+        images = images.only(args.classes)
     if len(images) <= args.held_out:
         raise BasisError(
             f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
             "kept for validation (--held-out)"
         )
     return images
+
+
+def data_record(args: argparse.Namespace, images: ImageSet) -> dict[str, Any]:
+    """What a card says of the images that a prior was trained on."""
+    record = {"name": images.name, "images": len(images) - args.held_out}
+    return record | ({"classes": sorted(set(args.classes))} if args.classes else {})
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

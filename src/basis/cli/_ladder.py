@@ -9,6 +9,7 @@ from pathlib import Path
 from basis.cli._common import (
     add_root,
     add_training_set,
+    data_record,
     device_from,
     natural,
     number,
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
         "shape": [channels, height, width],
         "sigma_min": sigmas[0],
         "sigma_max": sigmas[-1],
-        "data": {"name": images.name, "images": len(images) - args.held_out},
+        "data": data_record(args, images),
         "training": {
             "images_first": args.first,
             "images_each": args.each,

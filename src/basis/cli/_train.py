@@ -7,7 +7,15 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._common import add_root, add_training_set, device_from, natural, number, training_set
+from basis.cli._common import (
+    add_root,
+    add_training_set,
+    data_record,
+    device_from,
+    natural,
+    number,
+    training_set,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -133,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
         args.out,
         config,
         held_out=images.images[-args.held_out :],
-        about={"architecture": describe_module(module), "data": images.name},
+        about={"architecture": describe_module(module), "data": data_record(args, images)},
         sigmas=sigmas,
         objective=objective,
         device=device_from(args.device),
@@ -167,7 +175,7 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
         "sigma_min": trainer.config.sigma_min,
         "sigma_max": trainer.config.sigma_max,
         # Where the files lay says nothing to whoever reads the card elsewhere.
-        "data": {"name": images.name, "images": len(trainer.images)},
+        "data": data_record(args, images),
         "training": training,
     }
     # Saved before the head is learned, so that stopping there loses nothing.

@@ -16,6 +16,7 @@ from basis.priors._store import (
     save_prior,
     write_prior,
 )
+from basis.priors._tiled import Tiled
 
 __all__ = [
     "DenoiserPrior",
@@ -25,6 +26,7 @@ __all__ = [
     "LikelihoodPrior",
     "Prior",
     "PriorEntry",
+    "Tiled",
     "add_prior",
     "build_module",
     "describe_module",

@@ -104,12 +104,9 @@ def colourisation(shop: Workshop) -> Piece:
         )
         piece.pictures.append((f"Uncurated, {title}", png(picture)))
         many = shop.draws(prior, truth[:shown], mixing, 5, "colourings", piece)
-        picture = panels.separation_panel(
-            observed[:shown],
-            many[:, :, 0],
-            mixings.mixtures([[1 / 5] * 5], truth.shape[2]),
-            title=f"five colourings of each, {title}",
-        )
+        looks = torch.cat([dull[:shown], many[:, :, 0], truth[:shown]], dim=1)
+        titles = ["grey", *(f"{i + 1}" for i in range(many.shape[1])), "as it was"]
+        picture = panels.pictures_panel(looks, titles, title=f"five colourings of each, {title}")
         piece.pictures.append((f"Several colourings, {title}", png(picture)))
     piece.settings = {"data": data}
     header = ("photos", "distance", "class score", "PSNR, dB", "photos", "paper")

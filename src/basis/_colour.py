@@ -1,0 +1,74 @@
+"""Colourisation of photos of any size, with a prior of small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from basis._errors import BasisError
+from basis._separate import Progress, Result, separate
+from basis.mixings import grey as grey_mixing
+from basis.priors import Prior, Tiled
+
+
+def colorize(
+    grey: Tensor,
+    prior: Prior,
+    *,
+    side: int = 64,
+    samples: int = 1,
+    seed: int = 0,
+    sampler: str = "gibbs",
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> tuple[Tensor, Result]:
+    """Colours for grey photos whose channel mean they are.
+
+    The colours are drawn at no more than `side` pixels along the longer side, through overlapping tiles where that is more than the
+    prior was trained on, and laid over the photo at its own size: the eye takes its detail from the grey.
+
+    Args:
+        grey: (batch, 1, height, width), in [0, 1].
+        prior: Of colour images.
+        side: Longest side that colours are drawn at; never below the prior's own.
+        samples: Different colourings of each photo.
+
+    Returns:
+        (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the range of colours allows it, and
+        the result of the separation at the smaller size.
+    """
+    channels, tile_height, tile_width = prior.shape
+    if channels != 3:
+        raise BasisError(
+            f"colourisation needs a prior of colour images; {prior.name!r} is of {channels} channel"
+        )
+    if grey.ndim != 4 or grey.shape[1] != 1:
+        raise BasisError(f"grey photos must be (batch, 1, height, width), not {tuple(grey.shape)}")
+    height, width = grey.shape[2:]
+    share = min(1.0, max(side, tile_height, tile_width) / max(height, width))
+    small = (max(tile_height, round(height * share)), max(tile_width, round(width * share)))
+    seen = grey
+    if small != (height, width):
+        seen = F.interpolate(grey, size=small, mode="bicubic", antialias=True).clamp(0, 1)
+    tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
+    result = separate(
+        seen, tiled, mixing=grey_mixing(3), sampler=sampler, samples=samples, seed=seed,
+        progress=progress, **options,
+    )  # fmt: skip
+    colours = result.samples[:, :, 0] - seen[:, None]
+    if small != (height, width):
+        flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
+        colours = flat.unflatten(0, colours.shape[:2])
+        colours = colours - colours.mean(dim=2, keepdim=True)
+    return _within(grey[:, None], colours), result
+
+
+def _within(grey: Tensor, colours: Tensor) -> Tensor:
+    """grey + colours, the colours made paler at each pixel just as far as [0, 1] asks for."""
+    above = (1 - grey) / colours.amax(dim=2, keepdim=True).clamp_min(1e-6)
+    below = grey / (-colours).amax(dim=2, keepdim=True).clamp_min(1e-6)
+    return (grey + colours * torch.minimum(above, below).clamp(0, 1)).clamp(0, 1)

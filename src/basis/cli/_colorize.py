@@ -1,0 +1,84 @@
+"""`basis colorize`: colours for grey photos."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from basis.cli._common import (
+    add_root,
+    device_from,
+    natural,
+    out_folder,
+    progress_bar,
+    seed_number,
+    write_json,
+)
+
+EPILOG = """\
+examples:
+  basis colorize photo.png                      three colourings of a photo, grey or not (its colours are not looked at)
+  basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
+  basis colorize cifar10:12 --prior runs/photos
+
+Colours are drawn at --side pixels along the longer side at most, through overlapping tiles where that is more than the prior was
+trained on, and laid over the photo at its own size. More pixels take longer and see less of the photo at once.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.epilog = EPILOG
+    parser.add_argument("photos", nargs="+", metavar="PHOTO")
+    parser.add_argument("--prior", default="cifar10", metavar="NAME|DIR", help="default: cifar10")
+    parser.add_argument("--samples", type=natural, default=3, help="colourings of each (3)")
+    parser.add_argument("--side", type=natural, default=64, help="pixels colours are drawn at (64)")
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--out", default="coloured", metavar="DIR", help="default: coloured")
+    add_root(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does it."""
+    import torch
+
+    from basis import colorize, load_prior
+    from basis.cli._sources import source_image
+    from basis.panels import pictures_panel, to_picture, write_picture
+
+    out = out_folder(args.out)
+    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    photos = [source_image(name, args.data_root) for name in args.photos]
+    for number, (name, photo) in enumerate(zip(args.photos, photos, strict=True), start=1):
+        stem = Path(name.replace(":", "-")).stem
+        stem = stem if len(photos) == 1 else f"{number}-{stem}"
+        grey = photo.mean(dim=0, keepdim=True)
+        with progress_bar(f"colouring {name}") as progress:
+            coloured, result = colorize(
+                grey[None],
+                prior,
+                side=args.side,
+                samples=args.samples,
+                seed=args.seed,
+                progress=progress,
+            )
+        for i, image in enumerate(coloured[0], start=1):
+            write_picture(out / f"{stem}-colours{i}.png", to_picture(image))
+        shown = [grey.expand(3, -1, -1), *coloured[0].unbind()]
+        captions = ["grey", *(f"colouring {i + 1}" for i in range(args.samples))]
+        if photo.shape[0] == 3:
+            shown, captions = [*shown, photo], [*captions, "as it was"]
+        write_picture(out / f"{stem}-panel.png", pictures_panel(torch.stack(shown)[None], captions))
+        off = (coloured.mean(dim=2) - grey).abs().max().item() * 255
+        record = {
+            "command": args.line,
+            "photo": name,
+            "seed": args.seed,
+            "prior": prior.describe(),
+            "drawn_at": list(result.sources.shape[3:]),
+            "evaluations": result.evaluations,
+            "largest_difference_from_grey_in_8_bit_steps": off,
+        }
+        write_json(out / f"{stem}-run.json", record)
+        print(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")

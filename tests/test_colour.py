@@ -1,0 +1,80 @@
+"""Colours for grey photos, small and large."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+import basis
+from basis import BasisError
+from basis.cli import main
+from basis.nn import Denoiser, UNet, UNetConfig
+from basis.priors import GaussianMixture, describe_module, save_prior
+
+
+@pytest.fixture
+def two_colours():
+    """Flat tiles, reddish or bluish, of one brightness: a grey photo has two explanations."""
+    means = torch.empty(2, 3, 4, 4, dtype=torch.float64)
+    for number, colour in enumerate(((0.7, 0.5, 0.3), (0.3, 0.5, 0.7))):
+        means[number] = torch.tensor(colour, dtype=torch.float64)[:, None, None]
+    return GaussianMixture(means, torch.full((2,), 1e-4), torch.ones(2))
+
+
+def test_colours_are_those_of_the_prior_and_their_mean_is_the_photo(two_colours):
+    grey = torch.full((1, 1, 4, 4), 0.5, dtype=torch.float64)
+    coloured, _ = basis.colorize(grey, two_colours, samples=8)
+    assert coloured.shape == (1, 8, 3, 4, 4)
+    assert (coloured.mean(dim=2) - grey).abs().max() < 1 / 255
+    red = coloured[0, :, 0].mean(dim=(1, 2))
+    assert all(min(abs(r - 0.7), abs(r - 0.3)) < 0.05 for r in red.tolist())
+    assert red.max() > 0.6 and red.min() < 0.4, "both explanations are drawn"
+
+
+def test_large_photos_keep_their_detail_and_get_one_colour(two_colours):
+    g = torch.Generator().manual_seed(0)
+    grey = 0.5 + 0.02 * torch.randn(1, 1, 21, 33, generator=g, dtype=torch.float64)
+    coloured, result = basis.colorize(grey, two_colours, side=8)
+    assert coloured.shape == (1, 1, 3, 21, 33) and result.sources.shape[3:] == (5, 8)
+    assert (coloured.mean(dim=2) - grey).abs().max() < 1e-6
+    # Neighbouring tiles agree on a colour: no seam between red and blue.
+    assert coloured[0, 0, 0].std() < 0.1
+
+
+def test_colours_stay_in_range(two_colours):
+    grey = torch.tensor([0.0, 0.02, 0.98, 1.0], dtype=torch.float64).expand(1, 1, 4, 4)
+    coloured, _ = basis.colorize(grey, two_colours)
+    assert coloured.min() >= 0 and coloured.max() <= 1
+    assert (coloured.mean(dim=2) - grey).abs().max() < 1 / 255
+
+
+def test_grey_priors_and_other_shapes_are_refused(two_colours):
+    with pytest.raises(BasisError, match="prior of colour images"):
+        basis.colorize(torch.rand(1, 1, 28, 28), basis.load_prior("mnist"))
+    with pytest.raises(BasisError, match="grey photos must be"):
+        basis.colorize(torch.rand(1, 3, 4, 4), two_colours)
+
+
+def test_the_command_writes_pictures(tmp_path, capsys):
+    torch.manual_seed(0)
+    module = Denoiser(
+        UNet(UNetConfig(channels=3, widths=(8, 8), blocks=(1, 1), embedding=16)), 0.5, 0.3
+    )
+    card = {
+        "name": "tiny", "architecture": describe_module(module), "shape": [3, 8, 8],
+        "sigma_min": 0.01, "sigma_max": 2.0,
+    }  # fmt: skip
+    save_prior(tmp_path / "tiny", dict(module.named_parameters()), card)
+    photo = tmp_path / "photo.png"
+    Image.fromarray((torch.rand(12, 20, 3) * 255).byte().numpy()).save(photo)
+    words = ["colorize", str(photo), "--prior", str(tmp_path / "tiny"), "--samples", "2"]
+    assert main([*words, "--side", "10", "--out", str(tmp_path / "out")]) == 0
+    assert "panel.png" in capsys.readouterr().out
+    assert Image.open(tmp_path / "out" / "photo-colours2.png").size == (20, 12)
+    record = json.loads((tmp_path / "out" / "photo-run.json").read_text())
+    assert record["drawn_at"] == [8, 10]
+    assert record["largest_difference_from_grey_in_8_bit_steps"] < 1
+    assert main(["colorize", str(photo), "--prior", "mnist", "--out", str(tmp_path / "o")]) == 2
+    assert "prior of colour images" in capsys.readouterr().err
+    assert main(["colorize", str(tmp_path / "no.png"), "--prior", str(tmp_path / "tiny")]) == 2
