@@ -242,3 +242,13 @@ def test_help_and_import_are_quick():
     assert not loaded & {"torch", "numpy", "matplotlib", "scipy"}
     code = "import basis, sys; assert 'torch' not in sys.modules; basis.separate; basis.load_prior"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_source_may_have_a_prior_of_its_own(tmp_path, capsys):
+    words = ["separate", "sample", "--count", "1", "--sampler", "gibbs", "--set", "steps=4"]
+    both = ["--prior", "mnist", "--prior", "mnist-glow", "--out", str(tmp_path / "two")]
+    assert main([*words, *both]) == 0
+    assert (tmp_path / "two" / "panel.png").exists()
+    three = [*both, "--prior", "mnist", "--k", "2"]
+    assert main([*words, *three]) == 2
+    assert "prior" in capsys.readouterr().err

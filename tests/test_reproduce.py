@@ -108,6 +108,7 @@ def test_the_command_makes_a_page(tmp_path, capsys):
     assert main([*words, "--out", str(out)]) == 0
     assert "report:" in capsys.readouterr().out
     assert (out / "report.html").read_text().count("data:image/png") == 2
+    assert "| σ | mnist | mnist-glow |" in (out / "tables.md").read_text()
 
 
 def test_the_command_knows_every_piece():

@@ -143,7 +143,12 @@ def data_record(args: argparse.Namespace, images: ImageSet) -> dict[str, Any]:
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Everything that says which sampler runs and how."""
     group = parser.add_argument_group("sampler")
-    group.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
+    group.add_argument(
+        "--prior",
+        action="append",
+        metavar="NAME|DIR",
+        help="default: mnist; given once for all sources, or once for each",
+    )
     group.add_argument(
         "--effort",
         type=_effort,
@@ -196,6 +201,16 @@ def _effort(text: str) -> str | int:
         return text
 
 
+def priors_from(args: argparse.Namespace) -> list[Prior]:
+    """The priors that `--prior` names: one for all sources, or one for each."""
+    from basis import load_prior
+
+    device = device_from(args.device)
+    return [
+        load_prior(name, root=args.data_root, device=device) for name in args.prior or ["mnist"]
+    ]
+
+
 def sampler_from(args: argparse.Namespace) -> Sampler | None:
     """The sampler that `add_sampling`'s arguments describe; None where an effort is to decide."""
     from basis._search import plan_for
@@ -237,7 +252,7 @@ def _literal(text: str) -> Any:
 def run_separation(
     args: argparse.Namespace,
     mixture: Tensor,
-    prior: Prior,
+    priors: Sequence[Prior],
     mixing: Mixing,
     sampler: Sampler | None,
     label: str,
@@ -249,7 +264,7 @@ def run_separation(
     with progress_bar(label) as progress:
         return separate(
             mixture,
-            prior,
+            priors[0] if len(priors) == 1 else priors,
             mixing=mixing,
             sampler=sampler,
             effort=args.effort,

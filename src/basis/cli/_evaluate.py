@@ -10,7 +10,7 @@ from basis.cli._common import (
     add_pairs,
     add_root,
     add_sampling,
-    device_from,
+    priors_from,
     run_separation,
     sampler_from,
     way,
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> None:
     """Does it."""
     import torch
 
-    from basis import load_prior, metrics, mixings
+    from basis import metrics, mixings
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
     sampler = sampler_from(args)
-    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    priors = priors_from(args)
     images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     alphas = (1.0,) * args.k
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     mixing = mixings.mixture(alphas, images.images.shape[1])
     name = way(args)
     label = f"{name} on {args.pairs} mixtures"
-    result = run_separation(args, mixture, prior, mixing, sampler, label)
+    result = run_separation(args, mixture, priors, mixing, sampler, label)
     rows[name] = metrics.psnr(result.sources, pairs.sources)
     if result.samples.shape[1] > 1:
         rows[f"{name}, one sample"] = metrics.psnr(result.samples[:, 0], pairs.sources)

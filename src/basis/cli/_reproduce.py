@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from basis._files import write_text
 from basis.cli._common import add_root, device_from, number, out_folder, seed_number
 
 _NAMES = (
@@ -28,7 +29,7 @@ examples:
   basis reproduce all --size quick          a quick version of everything
   basis reproduce mnist-split --size full   as many mixtures as published
 
-The folder gets report.html, a single file, and shards of results: a run that was stopped goes on, and a second run with
+The folder gets report.html, a single file, its tables as tables.md, and shards of results: a run that was stopped goes on, and a second run with
 the same settings is instant.
 """
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from basis import BasisError
-    from basis.reproduce import PIECES, Shards, Workshop, report
+    from basis.reproduce import PIECES, Shards, Workshop, report, tables_markdown
 
     try:
         size = _SIZES.get(args.size) or number(args.size)
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> None:
             bar.write(f"{name}: {piece.seconds:.0f} s of computing")
             # The page grows as it is made, so that there is something to look at early.
             report(pieces, out / "report.html", command=args.line)
+            write_text(out / "tables.md", tables_markdown(pieces, command=args.line))
     for piece in pieces:
         for table in piece.tables:
             print(f"\n{piece.title}")

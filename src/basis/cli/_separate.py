@@ -11,10 +11,10 @@ from basis.cli._common import (
     add_noise,
     add_root,
     add_sampling,
-    device_from,
     natural,
     number,
     out_folder,
+    priors_from,
     run_separation,
     sampler_from,
     way,
@@ -71,21 +71,22 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis import load_prior, metrics
+    from basis import metrics
     from basis.panels import separation_panel, to_picture, write_picture
 
     sampler = sampler_from(args)
     out = out_folder(args.out)
-    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    priors = priors_from(args)
     names, mixture, truth, alphas = _read(args)
-    mixing = _mixing(args, prior, alphas, mixture)
+    mixing = _mixing(args, priors, alphas, mixture)
     result = run_separation(
-        args, mixture, prior, mixing, sampler, "separating", keep=args.keep or ()
+        args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
     sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
 
     shown = min(len(names), 24)
-    title = f"{prior.name} prior, {way(args)}, {result.evaluations} network evaluations per mixture"
+    called = " and ".join(dict.fromkeys(p.name for p in priors))
+    title = f"{called} prior, {way(args)}, {result.evaluations} network evaluations per mixture"
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],
@@ -135,7 +136,7 @@ def _read(
                 "--grey and --mask go with files of mixtures, not with a data set's name"
             )
         images = load_images(args.inputs[0], "test", root=args.data_root)
-        alphas = args.alphas or [1.0] * (args.k or 2)
+        alphas = args.alphas or [1.0] * (args.k or max(2, len(args.prior or ())))
         pairs = draw_pairs(images, args.count, k=len(alphas), seed=args.seed)
         mixed = pairs.mix(alphas)
         mixed = add_noise(mixed, args.noise, args.seed)
@@ -174,7 +175,7 @@ def _read(
 
 
 def _mixing(
-    args: argparse.Namespace, prior: Prior, brought: list[float] | None, mixture: Tensor
+    args: argparse.Namespace, priors: list[Prior], brought: list[float] | None, mixture: Tensor
 ) -> Mixing:
     from basis import mixings
     from basis._errors import BasisError
@@ -189,11 +190,13 @@ def _mixing(
         )
     if args.k and brought and args.k != len(brought):
         raise BasisError(f"k = {args.k}, but the file was mixed of {len(brought)} sources")
-    channels = prior.shape[0]
+    channels = priors[0].shape[0]
     if args.grey:
-        mixing = mixings.grey_mixture(args.alphas or [1.0] * (args.k or 1), channels)
+        mixing = mixings.grey_mixture(args.alphas or [1.0] * (args.k or len(priors)), channels)
     else:
-        mixing = mixings.mixture(args.alphas or brought or [1.0] * (args.k or 2), channels)
+        mixing = mixings.mixture(
+            args.alphas or brought or [1.0] * (args.k or max(2, len(priors))), channels
+        )
     if args.mask:
         mask = read_image(args.mask, channels=1)
         if mask.shape[1:] != mixture.shape[2:]:

@@ -12,8 +12,8 @@ from basis.cli._common import (
     add_pairs,
     add_root,
     add_sampling,
-    device_from,
     out_folder,
+    priors_from,
     run_separation,
     sampler_from,
     way,
@@ -48,15 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis import load_prior
     from basis.data import load_images
 
     out = out_folder(args.out)
     images = load_images(args.data, "test", root=args.data_root)
-    device = device_from(args.device)
-    priors = [
-        load_prior(name, root=args.data_root, device=device) for name in args.priors or [args.prior]
-    ]
+    args.prior = args.priors or args.prior
+    priors = priors_from(args)
     measure = _gradients if args.kind == "gradients" else _likelihoods
     table, rows = measure(args, priors, images, out)
     write_text(out / f"{args.kind}.md", f"{table}\n`{args.line}`\n")
@@ -100,7 +97,7 @@ def _likelihoods(
     for prior in priors:
         label = f"{prior.name}, {way(args)} on {args.pairs} mixtures"
         mixture = pairs.mix((1.0,) * args.k)
-        result = run_separation(args, mixture, prior, mixing, sampler, label)
+        result = run_separation(args, mixture, [prior], mixing, sampler, label)
         place = prior.device or "cpu"
         flat = (t.flatten(0, 1).to(place) for t in (pairs.sources, result.sources))
         rows.append(likelihoods(prior, *flat, seed=args.seed))

@@ -16,7 +16,7 @@ from basis.reproduce._mnist import (
 )
 from basis.reproduce._pieces import Piece, Workshop, told_if_missing
 from basis.reproduce._priors import gradients, sample_likelihoods
-from basis.reproduce._report import report
+from basis.reproduce._report import report, tables_markdown
 from basis.reproduce._shards import Shard, Shards
 
 _MAKERS: dict[str, Callable[[Workshop], Piece]] = {
@@ -38,4 +38,4 @@ _MAKERS: dict[str, Callable[[Workshop], Piece]] = {
 PIECES = {name: told_if_missing(make) for name, make in _MAKERS.items()}
 """Everything that `basis reproduce` knows, in the order of the report."""
 
-__all__ = ["PIECES", "Piece", "Shard", "Shards", "Table", "Workshop", "report"]
+__all__ = ["PIECES", "Piece", "Shard", "Shards", "Table", "Workshop", "report", "tables_markdown"]

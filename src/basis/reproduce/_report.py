@@ -63,6 +63,25 @@ package. Figures in the column “paper” are copied from it; all others were m
     return Path(path)
 
 
+def tables_markdown(pieces: Sequence[Piece], *, command: str) -> str:
+    """The tables alone, for a page of documentation."""
+    parts = [f"Made by `{command}`, basis {__version__}, {_versions()}.\n"]
+    for piece in pieces:
+        if piece.tables:
+            parts += [f"## {piece.title}\n", *(table.markdown() for table in piece.tables)]
+            parts += [f"{text}\n" for text in piece.text]
+            parts.append(f"{_made(piece)}\n")
+    return "\n".join(parts)
+
+
+def _made(piece: Piece) -> str:
+    told = f" Settings: {json.dumps(piece.settings)}." if piece.settings else ""
+    return (
+        f"basis reproduce {piece.name}: {_time(piece.seconds)}, {piece.evaluations:,} network "
+        f"evaluations.{told}"
+    )
+
+
 def _section(piece: Piece) -> str:
     parts = [f'<h2 id="{piece.name}">{html.escape(piece.title)}</h2>']
     parts += [f"<p>{html.escape(text)}</p>" for text in piece.text]
@@ -73,11 +92,7 @@ def _section(piece: Piece) -> str:
             f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,{coded}">'
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
-    told = f" Settings: {json.dumps(piece.settings)}." if piece.settings else ""
-    parts.append(
-        f'<p class="made">basis reproduce {piece.name}: {_time(piece.seconds)}, {piece.evaluations:,} network '
-        f"evaluations.{html.escape(told)}</p>"
-    )
+    parts.append(f'<p class="made">{html.escape(_made(piece))}</p>')
     return "\n".join(parts)
 
 
