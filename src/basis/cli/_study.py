@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from basis._figures import Table
 from basis._files import write_text
 from basis.cli._common import (
     add_pairs,
@@ -21,6 +22,8 @@ from basis.cli._common import (
 )
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from basis.data import ImageSet
     from basis.priors import Prior
 
@@ -93,7 +96,7 @@ def _likelihoods(
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     mixing = mixings.mixture((1.0,) * args.k, images.images.shape[1])
     sampler = sampler_from(args)
-    rows, scores = [], []
+    rows, costs = [], []
     for prior in priors:
         label = f"{prior.name}, {way(args)} on {args.pairs} mixtures"
         mixture = pairs.mix((1.0,) * args.k)
@@ -101,9 +104,31 @@ def _likelihoods(
         place = prior.device or "cpu"
         flat = (t.flatten(0, 1).to(place) for t in (pairs.sources, result.sources))
         rows.append(likelihoods(prior, *flat, seed=args.seed))
-        scores.append(metrics.summarise(metrics.psnr(result.sources, pairs.sources)))
-    table = likelihood_table(rows).markdown()
-    told = "; ".join(f"{p.name} {s} dB" for p, s in zip(priors, scores, strict=True))
-    table += f"\n{args.pairs} mixtures of {args.k}, {way(args)}; PSNR: {told}.\n"
-    record = [{**dataclasses.asdict(r), "psnr": vars(s)} for r, s in zip(rows, scores, strict=True)]
+        score = metrics.summarise(metrics.psnr(result.sources, pairs.sources))
+        weights = sum(p.numel() for p in _module(prior).parameters())
+        costs.append((prior.name, score, result.evaluations, result.seconds / args.pairs, weights))
+    cells = [
+        (name, f"{s.mean:.2f} ± {s.stderr:.2f}", f"{spent:,}", f"{seconds:.2f}", f"{weights:,}")
+        for name, s, spent, seconds, weights in costs
+    ]
+    header = ("separation", "PSNR, dB", "evaluations each", "seconds each", "weights to load")
+    table = f"{likelihood_table(rows).markdown()}\n{Table(header, cells).markdown()}"
+    table += f"\n{args.pairs} mixtures of {args.k}, {way(args)}, all in one run.\n"
+    record = [
+        {
+            **dataclasses.asdict(r),
+            "psnr": vars(s),
+            "evaluations": spent,
+            "seconds_each": seconds,
+            "weights": weights,
+        }
+        for r, (_, s, spent, seconds, weights) in zip(rows, costs, strict=True)
+    ]
     return table, record
+
+
+def _module(prior: Prior) -> nn.Module:
+    """The network of a prior that was loaded; an empty one where it has none."""
+    from torch import nn
+
+    return getattr(prior, "module", nn.Module())
