@@ -176,10 +176,10 @@ def test_likelihood_models_learn_their_gradient_too():
     noise = torch.randn(clean.shape, dtype=torch.float64)
     noisy = clean + sigma.view(-1, 1, 1, 1) * noise
     code = Likelihood().loss(model, clean, noisy, sigma)
-    both = Likelihood(3.0).loss(model, clean, noisy, sigma)
-    # sigma grad + n = n (1 - sigma^2 / (v + sigma^2)) = n v / (v + sigma^2)
+    both = Likelihood(3.0, spread=0.5).loss(model, clean, noisy, sigma)
+    # sigma grad + n = n (1 - sigma^2 / (v + sigma^2)) = n v / (v + sigma^2), squared, in units of v / (v + sigma^2)
     left = 0.25 / (0.25 + sigma[1:] ** 2)
-    error = (noise[1:].flatten(1).square().mean(1) * left**2).sum() / 4
+    error = (noise[1:].flatten(1).square().mean(1) * left).sum() / 4
     assert both.item() == pytest.approx((code + 3 * error).item())
     both.backward()
     assert model.spread.grad.isfinite() and model.spread.grad != 0

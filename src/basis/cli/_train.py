@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
     if args.single is not None and args.architecture != "glow":
         raise BasisError("--single goes with --architecture glow")
     if args.architecture in _LIKELIHOODS:
-        objective = Likelihood(config.score)
+        objective = Likelihood(config.score, pixel_moments(images.images)[1])
         if args.single is not None:
             config = dataclasses.replace(config, sigma_min=args.single, sigma_max=args.single)
             sigmas = one_sigma(args.single)

@@ -69,7 +69,7 @@ def train_ladder(
             held_out=held_out,
             about={"sigma": sigma},
             sigmas=one_sigma(sigma),
-            objective=Likelihood(config.score),
+            objective=Likelihood(config.score, glow.std),
             device=device,
         )
         if trainer.seen < own.images and not trainer.run():

@@ -62,10 +62,11 @@ class Likelihood:
         score: Weight of a second term, the denoising error of the model's gradient, in units where 1 is the error of the
             best answer that knows no more than the spread of pixels. A separation sees nothing of a likelihood but
             its gradient, which code length alone teaches slowly where noise is large and an image hardly changes it.
+        spread: Standard deviation of a pixel.
     """
 
-    def __init__(self, score: float = 0.0) -> None:
-        self.score = score
+    def __init__(self, score: float = 0.0, spread: float = 0.3) -> None:
+        self.score, self.spread = score, spread
 
     record = "held_out_bits_per_dimension"
     label = "held-out bits per dimension, averaged weights"
@@ -91,7 +92,7 @@ class Likelihood:
         s = sigma.view(-1, 1, 1, 1)
         # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing to compare with.
         error = (s * gradient + (noisy - clean) / s.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
-        error = error * (1 + (sigma / model.config.std).square())  # type: ignore[union-attr, operator]
+        error = error * (1 + (sigma / self.spread).square())
         return code.mean() + self.score * torch.where(sigma > 0, error, 0.0).mean()
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
