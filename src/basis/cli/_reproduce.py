@@ -12,7 +12,7 @@ _NAMES = (
     "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "histogram", "ablation",
     "gradients", "likelihoods", "states", "repeats", "uncurated",
 )  # fmt: skip
-_SIZES = {"quick": 0.05, "full": 1.0}
+_SIZES = {"quick": 0.03, "full": 1.0}
 
 EPILOG = """\
 names: all, or some of
