@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from basis.nn._levels import LevelEmbedding
 
 LOGSCALE = 3.0
-REACH = 8.0
+REACH = 16.0
 """Bound of what a coupling's network is shown, in standard deviations."""
 
 
