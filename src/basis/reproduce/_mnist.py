@@ -117,7 +117,7 @@ def histogram(shop: Workshop) -> Piece:
             color=color, label=f"{title} ({len(done.psnr)} mixtures)",
         )  # fmt: skip
     axes.set(xlabel="PSNR of a mixture, dB", ylabel="share per dB")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1))
     piece.pictures.append(("PSNR per mixture, class-agnostic pairs", figure_png(figure)))
     piece.text.append(
         "A pair either comes out nearly perfect or is explained in another way than it was made: the left part of "

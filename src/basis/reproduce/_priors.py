@@ -57,7 +57,7 @@ def sample_likelihoods(shop: Workshop) -> Piece:
     """Bits per dimension of test images and of separated sources."""
     piece = Piece("likelihoods", "Sample likelihoods")
     prior = shop.need("mnist-glow", piece)
-    count = shop.count(128)
+    count = shop.count(64)
     done = shop.separate(prior, count, sampler="gibbs", samples=10, choose="likelihood")
     truth = shop.pairs(count).sources.flatten(0, 1)
     row = likelihoods(prior, truth, done.sources.flatten(0, 1), seed=shop.seed)
