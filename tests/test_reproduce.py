@@ -64,7 +64,7 @@ def test_every_piece_is_made_in_miniature(name, shop, tmp_path):
         assert {
             "Average",
             "NMF",
-            "effort best",
+            "effort fast",
             "effort balanced (recommended)",
             "BASIS, the paper's settings",
         } <= set(rows)
