@@ -45,11 +45,16 @@ def shop(tmp_path, monkeypatch):
     torch.manual_seed(0)
     network = UNet(UNetConfig(widths=(8, 12), blocks=(1, 1), embedding=16))
     shop = Workshop(Shards(tmp_path / "shards"), size=1e-6, data="sample", miniature=True)
-    shop._priors["mnist"] = DenoiserPrior(
-        Denoiser(network, 0.13, 0.31), (1, 28, 28), 0.005, 10.0, name="mnist"
-    )
     glow = Glow(GlowConfig(size=28, depth=1, width=4, conditioned=True, mean=0.13, std=0.31))
-    shop._priors["mnist-glow"] = LikelihoodPrior(glow, (1, 28, 28), 0.01, 1.0, name="mnist-glow")
+    for name in (
+        "mnist", "mnist-low", "mnist-high", "cifar10", "cifar10-animals", "cifar10-vehicles", "church",
+        "bedroom",
+    ):  # fmt: skip
+        shop._priors[name] = DenoiserPrior(
+            Denoiser(network, 0.13, 0.31), (1, 28, 28), 0.005, 10.0, name=name
+        )
+    for name in ("mnist-glow", "cifar10-glow", "church-glow", "bedroom-glow"):
+        shop._priors[name] = LikelihoodPrior(glow, (1, 28, 28), 0.01, 1.0, name=name)
     return shop
 
 

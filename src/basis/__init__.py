@@ -19,6 +19,7 @@ from basis._version import __version__
 if TYPE_CHECKING:
     from basis import data, metrics, mixings, nn, priors, samplers, training
     from basis._colour import colorize
+    from basis._sample import sample
     from basis._separate import Progress, Result, separate, separate_each
     from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
     from basis.priors import DenoiserPrior, GaussianMixture, Prior, list_priors, load_prior
@@ -40,6 +41,7 @@ _HOMES = {
     "load_prior": "basis.priors",
     "mixture": "basis.mixings",
     "mixtures": "basis.mixings",
+    "sample": "basis._sample",
     "separate": "basis._separate",
     "separate_each": "basis._separate",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "mixtures",
     "nn",
     "priors",
+    "sample",
     "samplers",
     "separate",
     "separate_each",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESIDUAL_GAIN",
+    "grid",
     "pictures_panel",
     "separation_panel",
     "states_panel",
@@ -151,6 +152,28 @@ def pictures_panel(
         for words, column in zip(titles, images.unbind(1), strict=True)
     ]
     return _draw(columns, names, title, cell)
+
+
+def grid(images: Tensor, columns: int, *, cell: int = 64, gap: int = 4) -> Image.Image:
+    """Pictures side by side in rows, without words.
+
+    Args:
+        images: (count, channels, height, width), in [0, 1].
+        columns: Pictures in a row.
+        cell: Pixels that a picture is enlarged to at most, in whole steps.
+    """
+    from PIL import Image
+
+    pictures = [to_picture(x) for x in images]
+    factor = max(1, cell // max(pictures[0].size))
+    width, height = (side * factor for side in pictures[0].size)
+    rows = -(-len(pictures) // columns)
+    across = min(columns, len(pictures))
+    sheet = Image.new("RGB", (across * (width + gap) + gap, rows * (height + gap) + gap), _PAPER)
+    for i, picture in enumerate(pictures):
+        place = (gap + i % columns * (width + gap), gap + i // columns * (height + gap))
+        sheet.paste(picture.resize((width, height), Image.Resampling.NEAREST), place)
+    return sheet
 
 
 def _observed(title: str, images: Tensor) -> _Column:

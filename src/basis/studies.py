@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from basis._figures import COLORS, Table, level_line, new_figure, save_figure
 from basis.nn import bits_per_dimension
-from basis.priors import Ladder, Prior
+from basis.priors import Ladder, Prior, Tiled
 
 __all__ = [
+    "Cost",
     "Gradient",
     "Likelihoods",
     "bits",
+    "cost_table",
+    "evaluation_cost",
     "gradient_norms",
     "gradient_table",
     "likelihood_table",
@@ -177,3 +181,70 @@ def plot_gradients(curves: Mapping[str, Sequence[Gradient]], path: str | Path) -
     axes.margins(y=0.1)
     axes.legend(frameon=False, fontsize=9, loc="lower left")
     return save_figure(figure, path)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one step costs: one denoising of one image, in tiles where it is larger than the prior's.
+
+    Attributes:
+        side: Side of the image.
+        tiles: Network evaluations of one step.
+        flops: Operations of one step (a multiplication and an addition are two).
+        seconds: Of one step, where and as it was measured.
+    """
+
+    prior: str
+    side: int
+    tiles: int
+    flops: int
+    seconds: float
+
+    @property
+    def pixels(self) -> int:
+        """In the image."""
+        return self.side * self.side
+
+
+def evaluation_cost(prior: Prior, side: int | None = None, *, repeats: int = 3) -> Cost:
+    """Counts the operations of a step on one image and takes its time, the shortest of several."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    channels, height, _ = prior.shape
+    side = side or height
+    larger = prior if side == height else Tiled(prior, side, side)
+    x = torch.rand(1, channels, side, side, device=prior.device)
+    sigma = math.sqrt(prior.sigma_min * prior.sigma_max)
+    with FlopCounterMode(display=False) as counter:
+        larger.denoise(x, sigma)
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        larger.denoise(x, sigma).sum().item()  # the sum waits for a device that works on its own
+        times.append(time.perf_counter() - started)
+    tiles = larger.cost // prior.cost
+    return Cost(prior.name, side, tiles, counter.get_total_flops(), min(times))
+
+
+def cost_table(costs: Sequence[Cost], steps: int, k: int) -> Table:
+    """Costs of steps, and of a separation of k sources with so many steps each."""
+    rows = []
+    for c in costs:
+        work = steps * k
+        rows.append(
+            (
+                c.prior,
+                f"{c.side}x{c.side}",
+                f"{c.tiles}",
+                f"{c.flops / 1e9:.3g}",
+                f"{c.flops / c.pixels / 1e3:.3g}",
+                f"{c.seconds / c.pixels * 1e6:.3g}",
+                f"{c.flops * work / 1e12:.3g}",
+                f"{c.seconds * work:,.1f}",
+            )
+        )
+    header = (
+        "prior", "image", "tiles", "GFLOP a step", "kFLOP a pixel and step", "µs a pixel and step",
+        f"TFLOP, {k} sources in {steps} steps", "seconds",
+    )  # fmt: skip
+    return Table(header, rows)

@@ -21,7 +21,7 @@ class NES(Baseline):
     Args:
         supervised: Which of the two.
         rounds: Iterations of the semi-supervised form.
-        images: Mixtures seen in all, at size 1.
+        images: Mixtures seen in all, at size 1: 40,000 where both are known, else 120,000, which rounds share.
         mixtures: Training mixtures of the semi-supervised form.
     """
 
@@ -32,14 +32,15 @@ class NES(Baseline):
     def __init__(
         self,
         supervised: bool = False,
-        rounds: int = 8,
-        images: int = 40_000,
+        rounds: int = 10,
+        images: int | None = None,
         batch: int = 128,
-        mixtures: int = 20_000,
+        mixtures: int = 5_000,
     ) -> None:
         super().__init__()
-        self.rounds, self.images, self.batch = rounds, images, batch
-        self.mixtures, self.knows_both = mixtures, supervised
+        self.rounds, self.mixtures, self.batch = rounds, mixtures, batch
+        self.images = images or (40_000 if supervised else 120_000)
+        self.knows_both = supervised
         self.title = "NES, supervised" if supervised else "NES"
         self.network: Separator | None = None
 

@@ -9,8 +9,8 @@ from basis._files import write_text
 from basis.cli._common import add_root, device_from, number, out_folder, seed_number
 
 _NAMES = (
-    "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "histogram", "ablation",
-    "gradients", "likelihoods", "states", "repeats", "uncurated",
+    "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "class-priors",
+    "scenes", "histogram", "ablation", "gradients", "likelihoods", "states", "repeats", "uncurated",
 )  # fmt: skip
 _SIZES = {"quick": 0.03, "full": 1.0}
 
@@ -20,6 +20,7 @@ names: all, or some of
   mnist-agnostic, mnist-split   PSNR of every method on the same mixtures
   cifar-agnostic, cifar-split   distances of separated photos from photos
   colour                        grey photos coloured again
+  class-priors, scenes          a prior for each source: halves of the classes, churches with bedrooms
   histogram                     PSNR of single mixtures
   ablation                      greedy and annealed ascent beside Langevin dynamics
   gradients, likelihoods        what the paper measures of priors

@@ -13,6 +13,7 @@ from basis.cli._common import (
     add_pairs,
     add_root,
     add_sampling,
+    natural,
     out_folder,
     priors_from,
     run_separation,
@@ -24,7 +25,6 @@ from basis.cli._common import (
 if TYPE_CHECKING:
     from torch import nn
 
-    from basis.data import ImageSet
     from basis.priors import Prior
 
 EPILOG = """\
@@ -32,17 +32,25 @@ examples:
   basis study gradients --priors mnist mnist-glow --pairs 128      sigma |grad log p_sigma| at the paper's ten levels
   basis study likelihoods --priors mnist-glow --pairs 128 --sampler basis      bits per dimension of test images and
                                                                    of separated sources
+  basis study cost --prior cifar10 --sides 32 64 256 --steps 98    operations and seconds, for each pixel and step
 
-gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md and likelihoods.json.
-The images are those of the --pairs mixtures.
+gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md and likelihoods.json,
+cost the same. The images are those of the --pairs mixtures.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("kind", choices=("gradients", "likelihoods"))
+    parser.add_argument("kind", choices=tuple(_KINDS))
     parser.add_argument("--priors", nargs="+", metavar="NAME|DIR", help="default: --prior alone")
+    parser.add_argument(
+        "--sides",
+        type=natural,
+        nargs="+",
+        metavar="SIDE",
+        help="cost: of images (default: the prior's own)",
+    )
     parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
     add_pairs(parser, 64)
     add_sampling(parser)
@@ -51,14 +59,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Does it."""
-    from basis.data import load_images
-
     out = out_folder(args.out)
-    images = load_images(args.data, "test", root=args.data_root)
     args.prior = args.priors or args.prior
     priors = priors_from(args)
-    measure = _gradients if args.kind == "gradients" else _likelihoods
-    table, rows = measure(args, priors, images, out)
+    table, rows = _KINDS[args.kind](args, priors, out)
     write_text(out / f"{args.kind}.md", f"{table}\n`{args.line}`\n")
     record = {"command": args.line, "data": args.data, "seed": args.seed, args.kind: rows}
     write_json(out / f"{args.kind}.json", record)
@@ -66,12 +70,12 @@ def run(args: argparse.Namespace) -> None:
     print(f"written to {out}")
 
 
-def _gradients(
-    args: argparse.Namespace, priors: list[Prior], images: ImageSet, out: Path
-) -> tuple[str, Any]:
+def _gradients(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    from basis.data import load_images
     from basis.pairs import draw_pairs
     from basis.studies import gradient_norms, gradient_table, plot_gradients
 
+    images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     pictures = pairs.sources.flatten(0, 1)
     curves = {p.name: gradient_norms(p, pictures.to(p.device or "cpu")) for p in priors}
@@ -83,16 +87,16 @@ def _gradients(
     return table, rows
 
 
-def _likelihoods(
-    args: argparse.Namespace, priors: list[Prior], images: ImageSet, out: Path
-) -> tuple[str, Any]:
+def _likelihoods(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     from basis import BasisError, metrics, mixings
+    from basis.data import load_images
     from basis.pairs import draw_pairs
     from basis.studies import likelihood_table, likelihoods
 
     for prior in priors:
         if not prior.has_likelihood:
             raise BasisError(f"prior {prior.name!r} has no likelihood")
+    images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     mixing = mixings.mixture((1.0,) * args.k, images.images.shape[1])
     sampler = sampler_from(args)
@@ -127,8 +131,26 @@ def _likelihoods(
     return table, record
 
 
+def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    import torch
+
+    from basis.samplers import Gibbs
+    from basis.studies import cost_table, evaluation_cost
+
+    costs = [evaluation_cost(p, side) for p in priors for side in args.sides or [None]]
+    steps = args.steps or Gibbs().steps
+    table = cost_table(costs, steps, args.k).markdown()
+    table += (
+        f"\n{priors[0].device or 'cpu'}, {torch.get_num_threads()} threads, one image at a time.\n"
+    )
+    return table, [dataclasses.asdict(c) for c in costs]
+
+
 def _module(prior: Prior) -> nn.Module:
     """The network of a prior that was loaded; an empty one where it has none."""
     from torch import nn
 
     return getattr(prior, "module", nn.Module())
+
+
+_KINDS = {"gradients": _gradients, "likelihoods": _likelihoods, "cost": _cost}

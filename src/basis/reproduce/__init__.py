@@ -14,6 +14,7 @@ from basis.reproduce._mnist import (
     teaser,
     uncurated,
 )
+from basis.reproduce._own import class_priors, scenes
 from basis.reproduce._pieces import Piece, Workshop, told_if_missing
 from basis.reproduce._priors import gradients, sample_likelihoods
 from basis.reproduce._report import report, tables_markdown
@@ -26,6 +27,8 @@ _MAKERS: dict[str, Callable[[Workshop], Piece]] = {
     "cifar-agnostic": partial(separation, protocol="agnostic"),
     "cifar-split": partial(separation, protocol="split"),
     "colour": colourisation,
+    "class-priors": class_priors,
+    "scenes": scenes,
     "histogram": histogram,
     "ablation": ablation,
     "gradients": gradients,

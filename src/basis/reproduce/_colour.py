@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,9 @@ PAPER: dict[str, dict[str, str]] = {
 }
 """What the paper prints; shown beside ours and never as ours."""
 
+PHOTOS: dict[str, Any] = {"sampler": "gibbs"}
+"""How photos are separated."""
+
 _PRIORS = (("cifar10", "score network"), ("cifar10-glow", "Glow"))
 _NOTE = (
     "The distance is Fréchet's, between Gaussians fitted to the features of EfficientNet-Lite0; the paper's FID is the same with another "
@@ -37,7 +42,7 @@ def separation(shop: Workshop, protocol: str) -> Piece:
     if not _has_data(shop, piece):
         return piece
     printed = PAPER[protocol]
-    data = _data(shop)
+    data = photo_data(shop)
     count = shop.count(1024)
     truth = shop.pairs(count, protocol=protocol, data=data).sources
     average = (truth.sum(dim=1) / 2)[:, None].expand_as(truth)
@@ -52,7 +57,7 @@ def separation(shop: Workshop, protocol: str) -> Piece:
         if prior is None:
             rows.append((f"BASIS with {title}", "no prior", "", "", "", value))
             continue
-        done = shop.separate(prior, count, protocol=protocol, data=data, sampler="gibbs")
+        done = shop.separate(prior, count, protocol=protocol, data=data, **PHOTOS)
         piece.spent(done)
         rows.append(_row(shop, f"ours, {title}", done.sources, truth, value))
         shown = min(4, count)
@@ -76,7 +81,7 @@ def colourisation(shop: Workshop) -> Piece:
     piece = Piece("colour", "Colourisation")
     if not _has_data(shop, piece):
         return piece
-    data = _data(shop)
+    data = photo_data(shop)
     count = shop.count(1000, least=4)
     images = load_images(data, "test", root=shop.root)
     truth = images.floats(torch.arange(min(count, len(images))))[:, None]
@@ -91,7 +96,7 @@ def colourisation(shop: Workshop) -> Piece:
             rows.append((f"BASIS with {title}", "no prior", "", "", "", value))
             continue
         where = {"task": "grey", "data": data}
-        done = shop.undo(prior, truth, mixing, where, sampler="gibbs")
+        done = shop.undo(prior, truth, mixing, where, **PHOTOS)
         piece.spent(done)
         rows.append(_row(shop, f"ours, {title}", done.sources, truth, value))
         shown = min(4, count)
@@ -115,13 +120,14 @@ def colourisation(shop: Workshop) -> Piece:
     return piece
 
 
-def _data(shop: Workshop) -> str:
+def photo_data(shop: Workshop) -> str:
+    """The set of photos."""
     return "cifar10" if shop.data == "mnist" else shop.data
 
 
 def _has_data(shop: Workshop, piece: Piece) -> bool:
     try:
-        load_images(_data(shop), "test", root=shop.root)
+        load_images(photo_data(shop), "test", root=shop.root)
     except BasisError as error:
         piece.text.append(f"no data: {error}")
         return False
@@ -130,12 +136,18 @@ def _has_data(shop: Workshop, piece: Piece) -> bool:
 
 def _row(shop: Workshop, title: str, answer: Tensor, truth: Tensor, paper: str) -> tuple[str, ...]:
     psnr = dB(metrics.psnr(answer, truth))
+    seen = distances(shop, title, answer, photo_data(shop))
+    return (title, *seen, psnr, f"{len(truth):,}", paper)
+
+
+def distances(shop: Workshop, title: str, answer: Tensor, data: str) -> tuple[str, str]:
+    """How far separated sources are from the training images of a set, and their class score, as a table shows them."""
     eyes = shop.eyes(NETWORK)
     if eyes is None:
-        return (title, f"{NETWORK} is not installed", "", psnr, f"{len(truth):,}", paper)
-    known = shop.reference(NETWORK, _data(shop), shop.count(10_000, least=64))
+        return (f"{NETWORK} is not installed", "")
+    known = shop.reference(NETWORK, data, shop.count(10_000, least=64))
     images = answer.flatten(0, 1)
-    key = {"of": title, "data": _data(shop), "sum": images.double().sum().item(), "n": len(images)}
+    key = {"of": title, "data": data, "sum": images.double().sum().item(), "n": len(images)}
 
     def make() -> Shard:
         shop.tell(f"{NETWORK} looks at {title}", 0.0)
@@ -145,5 +157,4 @@ def _row(shop: Workshop, title: str, answer: Tensor, truth: Tensor, paper: str) 
 
     values = shop.shards.get("distance", key | {"reference": known.count}, make).values
     mean, deviation = values["score"]
-    score = f"{mean:.2f} ± {deviation:.2f}"
-    return (title, f"{values['distance']:.3g}", score, psnr, f"{len(truth):,}", paper)
+    return (f"{values['distance']:.3g}", f"{mean:.2f} ± {deviation:.2f}")

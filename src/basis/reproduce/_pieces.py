@@ -136,10 +136,14 @@ class Workshop:
             raise NoPrior(piece)
         return prior
 
-    def about(self, prior: Prior, **settings: Any) -> dict[str, Any]:
-        """What names a shard that was made with a prior."""
-        known = {"data": self.data, "seed": self.seed, "prior": prior.describe()}
-        return known | {"sum": prior.card.get("sha256")} | settings
+    def about(self, prior: Prior | Sequence[Prior], **settings: Any) -> dict[str, Any]:
+        """What names a shard that was made with a prior, or with one per source."""
+        if not isinstance(prior, Prior):
+            each = [self.about(p) for p in prior]
+            told: dict[str, Any] = {key: [e[key] for e in each] for key in ("prior", "sum")}
+        else:
+            told = {"prior": prior.describe(), "sum": prior.card.get("sha256")}
+        return {"data": self.data, "seed": self.seed} | told | settings
 
     def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The settings of a separation, as they are to be run."""
@@ -194,11 +198,17 @@ class Workshop:
         return self.undo(prior, sources, mixing, where, **settings)
 
     def undo(
-        self, prior: Prior, sources: Tensor, mixing: Mixing, where: dict[str, Any], **settings: Any
+        self,
+        prior: Prior | Sequence[Prior],
+        sources: Tensor,
+        mixing: Mixing,
+        where: dict[str, Any],
+        **settings: Any,
     ) -> Separated:
         """Mixes sources, (count, k, channels, height, width), and finds them again, shard by shard.
 
         Args:
+            prior: One for all sources, or one per source.
             where: What names the sources and the mixing in a shard's name.
         """
         settings = self.schedule(settings)
@@ -262,9 +272,9 @@ class Workshop:
         return shard.tensors["samples"].float()
 
 
-def _words(prior: Prior, settings: dict[str, Any]) -> str:
-    told = " ".join(f"{k}={v}" for k, v in settings.items())
-    return f"{prior.name} {told}"
+def _words(prior: Prior | Sequence[Prior], settings: dict[str, Any]) -> str:
+    names = [prior.name] if isinstance(prior, Prior) else [p.name for p in prior]
+    return " ".join([*names, *(f"{k}={v}" for k, v in settings.items())])
 
 
 def png(picture: Image.Image) -> bytes:

@@ -1,6 +1,6 @@
 """The two ablations of the paper's section on stochasticity: ascent to a mode instead of sampling.
 
-Neither samples the posterior, and both get stuck; they are here to show that.
+Neither samples the posterior; they are here to show what the noise of BASIS is for.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""Unconditional draws from a prior: what it believes images look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis._separate import Progress
+from basis.priors import Prior
+from basis.samplers._base import Noise, item_seeds
+
+BEND = 7.0
+"""How much more closely small noise levels lie together (Karras et al. 2022, arXiv:2206.00364)."""
+
+
+@torch.no_grad()
+def sample(
+    prior: Prior,
+    count: int = 16,
+    *,
+    steps: int = 32,
+    seed: int = 0,
+    batch: int = 64,
+    progress: Callable[[Progress], None] | None = None,
+) -> Tensor:
+    """Images drawn from a prior: (count, channels, height, width), in [0, 1].
+
+    Noise of the prior's largest level is turned into an image along the probability flow, with Heun's method: two network
+    evaluations a step. An image depends on the seed and its number alone, not on the count.
+
+    Args:
+        prior: Any prior. One that knows no noise well above the spread of the images cannot start from nothing: its draws begin
+            from grey.
+        steps: Steps from the largest to the smallest noise level.
+        batch: Images at once.
+    """
+    if count < 1 or steps < 1 or batch < 1:
+        raise BasisError("count, steps and batch of samples must be 1 or more")
+    ends = torch.tensor([prior.sigma_max, prior.sigma_min], dtype=torch.float64) ** (1 / BEND)
+    sigmas = (ends[0] + torch.linspace(0, 1, steps + 1) * (ends[1] - ends[0])).pow(BEND).tolist()
+    # Nothing is observed, of every image the same; equal observations are told apart by their number.
+    rows = [row[0] for row in item_seeds(torch.zeros(count, 1), 1, seed, "sample")]
+    drawn = []
+    for first in range(0, count, batch):
+        seeds = rows[first : first + batch]
+        x = torch.full((len(seeds), *prior.shape), 0.5, device=prior.device)
+        x = x + sigmas[0] * Noise(seeds).normal(x)
+        for step, (sigma, lower) in enumerate(pairwise(sigmas)):
+            slope = (x - prior.denoise(x, sigma)) / sigma
+            ahead = x + (lower - sigma) * slope
+            there = (ahead - prior.denoise(ahead, lower)) / lower
+            x = x + (lower - sigma) * (slope + there) / 2
+            if progress is not None:
+                done = first * steps + (step + 1) * len(seeds)
+                progress(Progress(done, count * steps, lower))
+        drawn.append(prior.denoise(x, sigmas[-1]).clamp(0, 1))
+    return torch.cat(drawn)
