@@ -3,7 +3,8 @@ r"""Puts a trained prior into the package, with what was measured of it on its c
     python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." --licence "..." \
         --quality a.json b.json
 
-Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior.
+Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or `basis distance --json` of
+its samples or separations.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ EMBEDDED = Path(basis.priors.__file__).parent / "embedded"
 
 def quality_rows(path: Path) -> list[dict[str, object]]:
     record = json.loads(path.read_text(encoding="utf-8"))
+    if "distance" in record:
+        return [record]
     if "quality" in record:
         rows = [(row["way"], row["evaluations"], row) for row in record["quality"]]
     else:
