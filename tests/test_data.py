@@ -555,6 +555,13 @@ def test_sample():
     assert len(found.only(range(5))) + len(found.only(range(5, 10))) == 512
 
 
+def test_sample_photos():
+    found = load_images("sample-photos")
+    assert found.images.shape == (128, 3, 32, 32)
+    assert found.labels[:8].tolist() == [3, 8, 8, 0, 6, 6, 1, 6]
+    assert found.classes[3] == "cat" and "CIFAR-10" in found.source
+
+
 # --- pictures
 
 
@@ -725,7 +732,7 @@ def test_mixtures_as_pictures_and_plain_arrays(tmp_path):
 
 def test_catalogue_of_an_empty_root(tmp_path):
     entries = {entry.name: entry for entry in catalogue(tmp_path)}
-    assert list(entries) == ["mnist", "cifar10", "sample"]
+    assert list(entries) == ["mnist", "cifar10", "sample", "sample-photos"]
     assert not entries["mnist"].found
     assert "basis data download mnist" in entries["mnist"].how
     assert entries["cifar10"].images == 60_000
@@ -743,7 +750,7 @@ def test_catalogue_finds_what_is_there(tmp_path, rng):
         (tmp_path / "scenes/church" / name).touch()
     (tmp_path / "scenes/bedroom").mkdir()
     entries = {entry.name: entry for entry in catalogue(tmp_path)}
-    assert list(entries) == ["mnist", "cifar10", "sample", "scenes/church"]
+    assert list(entries) == ["mnist", "cifar10", "sample", "sample-photos", "scenes/church"]
     assert entries["mnist"].where == tmp_path / "MNIST/raw"
     assert entries["cifar10"].found
     assert (entries["scenes/church"].train, entries["scenes/church"].test) == (2, 1)
@@ -968,6 +975,9 @@ def test_full_cifar():
     means = [train.images[:, c].double().mean().item() / 255 for c in range(3)]
     assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
     assert train.labels.bincount().tolist() == [5_000] * 10
+    sample = load_images("sample-photos")
+    assert torch.equal(sample.images, test.images[:128])
+    assert torch.equal(sample.labels, test.labels[:128])
 
 
 def test_lsun_is_read_from_its_lmdb(tmp_path):

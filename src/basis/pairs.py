@@ -23,6 +23,7 @@ GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "sample": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),
     # animals (bird, cat, deer, dog, frog, horse) with vehicles (airplane, automobile, ship, truck)
     "cifar10": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
+    "sample-photos": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
 }
 """The two groups of classes that "split" pairs are made of."""
 

@@ -76,6 +76,14 @@ def catalogue(root: str | Path | None = None) -> list[CatalogueEntry]:
             sample_path(),
             "ships with the package",
         ),
+        CatalogueEntry(
+            "sample-photos",
+            "first 128 photos of the CIFAR-10 test set, 32x32 colour, labelled",
+            0,
+            128,
+            sample_path("sample-photos"),
+            "ships with the package",
+        ),
     ]
     return entries + _scenes(root)
 

@@ -24,6 +24,7 @@ from basis.data._places import (
     CIFAR_BATCHES,
     CIFAR_FOLDER,
     MNIST_FOLDER,
+    SAMPLES,
     data_root,
     plain_or_gz,
     sample_path,
@@ -81,8 +82,8 @@ def download(
     put in place only when its checksum agrees. A CIFAR-10 archive that lies in the root is unpacked
     without the network.
     """
-    if name == "sample":
-        return sample_path().parent
+    if name in SAMPLES:
+        return sample_path(name).parent
     if name not in published:
         raise BasisError(f"{name!r} cannot be downloaded; accepted: {', '.join(sorted(published))}")
     root = data_root(root)

@@ -57,7 +57,8 @@ def load_images(
     Names (as plain text; a folder of such a name is reached as `./mnist`):
 
     - `mnist`, `cifar10`: below the data root (`root`, else `$BASIS_DATA`, else `~/.cache/basis`);
-    - `sample`: 512 MNIST test digits that ship with the package, the same for both splits.
+    - `sample`, `sample-photos`: 512 MNIST test digits and 128 CIFAR-10 test photos that ship with the package, the same for
+      both splits.
 
     Paths, looked up in the working folder and then below the data root:
 
@@ -94,14 +95,13 @@ def _load_named(name: str, split: Split, root: Path) -> ImageSet:
         return _load_mnist(root / MNIST_FOLDER, split)
     if name == "cifar10":
         return _load_cifar(root / CIFAR_FOLDER, split)
-    arrays = load_arrays(sample_path())
-    return _image_set(
-        arrays["images"][:, None],
-        arrays["labels"],
-        name,
-        "first 512 digits of the MNIST test set, shipped with the package",
-        DIGITS,
-    )
+    arrays = load_arrays(sample_path(name))
+    images, labels = arrays["images"], arrays["labels"]
+    if name == "sample-photos":
+        about = "first 128 photos of the CIFAR-10 test set, shipped with the package"
+        return _image_set(images, labels, name, about, CLASSES)
+    about = "first 512 digits of the MNIST test set, shipped with the package"
+    return _image_set(images[:, None], labels, name, about, DIGITS)
 
 
 def _load_path(path: Path, split: Split, size: int | None, channels: int | None) -> ImageSet:

@@ -11,7 +11,7 @@ from basis._errors import BasisError
 
 Split = Literal["train", "test"]
 
-NAMES = ("mnist", "cifar10", "sample")
+NAMES = ("mnist", "cifar10", "sample", "sample-photos")
 
 MNIST_FOLDER = "MNIST/raw"
 MNIST_FILES = {
@@ -51,8 +51,12 @@ def find_path(source: str | Path, root: str | Path | None = None) -> Path | None
     return None
 
 
-def sample_path() -> Path:
-    return Path(str(resources.files("basis.data").joinpath("sample", "mnist.npz")))
+SAMPLES = {"sample": "mnist.npz", "sample-photos": "cifar10.npz"}
+"""The sets that ship with the package, and their files."""
+
+
+def sample_path(name: str = "sample") -> Path:
+    return Path(str(resources.files("basis.data").joinpath("sample", SAMPLES[name])))
 
 
 def plain_or_gz(path: Path) -> Path | None:
