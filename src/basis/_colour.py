@@ -22,7 +22,6 @@ def colorize(
     side: int = 64,
     samples: int = 1,
     seed: int = 0,
-    sampler: str = "gibbs",
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> tuple[Tensor, Result]:
@@ -36,6 +35,7 @@ def colorize(
         prior: Of colour images.
         side: Longest side that colours are drawn at; never below the prior's own.
         samples: Different colourings of each photo.
+        options: Of `separate`; a sampler, in place of what `colouring` says.
 
     Returns:
         (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the range of colours allows it, and
@@ -55,16 +55,29 @@ def colorize(
     if small != (height, width):
         seen = F.interpolate(grey, size=small, mode="bicubic", antialias=True).clamp(0, 1)
     tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
+    options = options if "sampler" in options else colouring(tiled) | options
     result = separate(
-        seen, tiled, mixing=grey_mixing(3), sampler=sampler, samples=samples, seed=seed,
-        progress=progress, **options,
-    )  # fmt: skip
+        seen, tiled, mixing=grey_mixing(3), samples=samples, seed=seed, progress=progress, **options
+    )
     colours = result.samples[:, :, 0] - seen[:, None]
     if small != (height, width):
         flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
         colours = flat.unflatten(0, colours.shape[:2])
         colours = colours - colours.mean(dim=2, keepdim=True)
     return _within(grey[:, None], colours), result
+
+
+def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
+    """Settings of `separate` for colours: the ancestral sampler from noise in which no hue is left.
+
+    `gibbs` draws pixels independently given the noisy image, which leaves colours pale: a hue is what pixels share. Tiles have to
+    agree on a hue as well, and do so by redrawing more of the noise.
+    """
+    first, last = min(5.0, prior.sigma_max), max(0.01, prior.sigma_min)
+    memory = round((last / first) ** ((3 if isinstance(prior, Tiled) else 1) / steps), 4)
+    return {
+        "sampler": "posterior-sde", "steps": steps, "sigma_max": first, "sigma_min": last, "memory": memory,
+    }  # fmt: skip
 
 
 def _within(grey: Tensor, colours: Tensor) -> Tensor:

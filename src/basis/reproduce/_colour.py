@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from basis import BasisError, metrics, mixings, panels
+from basis._colour import colouring
 from basis._figures import Table
 from basis.data import load_images
 from basis.mixings import Mixing
@@ -55,7 +57,10 @@ def separation(shop: Workshop, protocol: str) -> Piece:
         piece.seconds += other.seconds
         rows.append(_row(shop, other.title, other.sources, truth[: len(other.sources)]))
     average = mixing(truth)[:, None].expand_as(truth)
-    _with_priors(shop, piece, rows, ("Average", average), truth, mixing, where, PAPER[protocol])
+    _with_priors(
+        shop, piece, rows, ("Average", average), truth, mixing, where, PAPER[protocol],
+        lambda prior: PHOTOS,
+    )  # fmt: skip
     piece.settings = {"data": data, "protocol": protocol}
     return piece
 
@@ -73,11 +78,11 @@ def colourisation(shop: Workshop) -> Piece:
     rows = [_row(shop, "the photos themselves", truth, truth)]
     where = {"task": "grey", "photos": data}
     used = _with_priors(
-        shop, piece, rows, ("the grey photos", grey), truth, mixing, where, PAPER["grey"]
+        shop, piece, rows, ("the grey photos", grey), truth, mixing, where, PAPER["grey"], colouring
     )
     shown = min(4, len(truth))
     for prior, title in used:
-        many = shop.draws(prior, truth[:shown], mixing, 5, "colourings", piece)
+        many = shop.draws(prior, truth[:shown], mixing, 5, "colourings", piece, **colouring(prior))
         looks = torch.cat([grey[:shown], many[:, :, 0], truth[:shown]], dim=1)
         titles = ["grey", *(f"{i + 1}" for i in range(many.shape[1])), "as it was"]
         picture = panels.pictures_panel(looks, titles, title=f"five colourings of each, {title}")
@@ -95,6 +100,7 @@ def _with_priors(
     mixing: Mixing,
     where: dict[str, Any],
     printed: dict[str, str],
+    settings: Callable[[Prior], dict[str, Any]],
 ) -> list[tuple[Prior, str]]:
     """Adds the rows and pictures of every prior to a piece, each beside what there is without one; the priors it found.
 
@@ -103,6 +109,7 @@ def _with_priors(
         plain: Name and images of what a prior has to beat.
         where: What names the mixtures in a shard's name.
         printed: The paper's figures.
+        settings: How mixtures are undone with a prior.
     """
     used, residual, before = [], 0.0, 0
     for name, title, full in _PRIORS:
@@ -116,7 +123,7 @@ def _with_priors(
             rows.append((f"ours, {title}", "no prior", "", "", "", value))
             continue
         used.append((prior, title))
-        done = shop.undo(prior, truth[:count], mixing, where, **PHOTOS)
+        done = shop.undo(prior, truth[:count], mixing, where, **settings(prior))
         piece.spent(done)
         residual = max(residual, done.residual.max().item())
         rows.append(_row(shop, f"ours, {title}", done.sources, truth[:count], value))

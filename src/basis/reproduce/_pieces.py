@@ -251,10 +251,17 @@ class Workshop:
         )
 
     def draws(
-        self, prior: Prior, truth: Tensor, mixing: Mixing, draws: int, name: str, piece: Piece
+        self,
+        prior: Prior,
+        truth: Tensor,
+        mixing: Mixing,
+        draws: int,
+        name: str,
+        piece: Piece,
+        **settings: Any,
     ) -> Tensor:
         """Several draws of the posterior of each mixture: (count, draws, k, channels, height, width)."""
-        settings = self.schedule({"sampler": "gibbs"})
+        settings = self.schedule(settings or {"sampler": "gibbs"})
 
         def make() -> Shard:
             result = separate(

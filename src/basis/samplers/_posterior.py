@@ -70,7 +70,8 @@ class PosteriorSde(Sampler):
 
     With `memory` 0 this is `gibbs` without its draw, and the plug-and-play of DiffPIR (Zhu et al. 2023,
     arXiv:2305.08995) with a learned variance. It does not sample the posterior: means stand for draws, so that it
-    prefers probable explanations to typical ones.
+    prefers probable explanations to typical ones. With the ratio of neighbouring noise levels as `memory` it is the ancestral
+    sampler of diffusion models, which takes back less and keeps what pixels have in common, such as a hue.
     """
 
     name: ClassVar[str] = "posterior-sde"
