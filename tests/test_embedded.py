@@ -1,4 +1,4 @@
-"""The prior and the digits that ship with the package."""
+"""The priors and the images that ship with the package."""
 
 import torch
 
@@ -60,3 +60,37 @@ def test_pairs_are_prefixes_of_longer_draws_and_follow_their_protocol():
     four = draw_pairs(images, 20, k=4)
     assert all(len(set(row)) == 4 for row in four.indices.tolist())
     assert torch.allclose(four.mix((1, 1, 1, 1)), four.sources.sum(dim=1))
+
+
+def test_the_prior_of_photos_denoises_and_draws():
+    card = read_card(find_prior("cifar10"))
+    assert card["training"]["images_seen"] > 100_000
+    assert any("distance" in row for row in card["quality"])
+    prior = basis.load_prior("cifar10")
+    assert prior.shape == (3, 32, 32)
+    clean = load_images("sample-photos").floats()[:32]
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+    for sigma, at_most in ((0.05, 0.3), (0.2, 0.12), (0.8, 0.04)):
+        error = (prior.denoise(clean + sigma * noise, sigma) - clean).square().mean() / sigma**2
+        assert error < at_most
+    drawn = basis.sample(prior, 8, steps=12)
+    # Smooth over neighbours and spread over the range, as photos are and noise is not.
+    assert drawn.std() > 0.12
+    assert (drawn[..., 1:] - drawn[..., :-1]).square().mean().sqrt() < 0.6 * drawn.std()
+
+
+def test_photos_are_separated_and_coloured():
+    prior = basis.load_prior("cifar10")
+    pairs = draw_pairs(load_images("sample-photos"), 4, seed=2)
+    result = basis.separate(pairs.mix((0.5, 0.5)), prior, alphas=(0.5, 0.5), effort=40)
+    assert (result.residual < 1 / 255).all()
+    # Two different pictures, neither of them the average.
+    apart = (result.sources[:, 0] - result.sources[:, 1]).square().mean().sqrt()
+    assert apart > 0.15
+    photos = load_images("sample-photos").floats()[[4, 13]]
+    grey = photos.mean(dim=1, keepdim=True)
+    coloured, _ = basis.colorize(grey, prior, samples=2, seed=1)
+    assert (coloured.mean(dim=2) - grey).abs().max() < 1 / 255
+    colours = coloured - grey[:, None]
+    assert colours.square().mean().sqrt() > 0.02
+    assert (coloured[:, 0] - coloured[:, 1]).square().mean().sqrt() > 0.02

@@ -11,11 +11,11 @@ from basis.cli._common import (
     add_json,
     add_pairs,
     add_root,
+    add_seed_and_device,
     device_from,
     natural,
     out_folder,
     progress_bar,
-    seed_number,
     write_json,
 )
 
@@ -65,8 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="leave times out of tables and plot: for a machine that does other work as well",
     )
     parser.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     parser.add_argument("--out", default="bench", metavar="DIR", help="default: bench")
     add_root(parser)
     add_json(parser)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._common import add_json, add_root, device_from, natural, seed_number, write_json
+from basis.cli._common import (
+    add_json,
+    add_root,
+    add_seed_and_device,
+    device_from,
+    natural,
+    write_json,
+)
 
 EPILOG = """\
 examples:
@@ -22,8 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
     parser.add_argument("--count", type=natural, default=256, help="images used (default 256)")
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     add_root(parser)
     add_json(parser)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from basis.cli._common import (
     add_root,
+    add_seed_and_device,
     device_from,
     natural,
     out_folder,
     progress_bar,
-    seed_number,
     write_json,
 )
 
@@ -33,8 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prior", default="cifar10", metavar="NAME|DIR", help="default: cifar10")
     parser.add_argument("--samples", type=natural, default=3, help="colourings of each (3)")
     parser.add_argument("--side", type=natural, default=64, help="pixels colours are drawn at (64)")
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     parser.add_argument("--out", default="coloured", metavar="DIR", help="default: coloured")
     add_root(parser)
 

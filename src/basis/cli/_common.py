@@ -76,6 +76,12 @@ def natural(text: str) -> int:
     return value
 
 
+def add_seed_and_device(parser: argparse.ArgumentParser) -> None:
+    """What everything is drawn from, and where it is computed."""
+    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+
+
 def add_root(parser: argparse.ArgumentParser) -> None:
     """`--data-root`."""
     parser.add_argument(

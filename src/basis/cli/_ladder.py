@@ -8,12 +8,12 @@ from pathlib import Path
 
 from basis.cli._common import (
     add_root,
+    add_seed_and_device,
     add_training_set,
     data_record,
     device_from,
     natural,
     number,
-    seed_number,
     training_set,
 )
 
@@ -48,8 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--score", type=number, default=2.0, help="weight of the gradient's denoising error (2)"
     )
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     add_root(parser)
 
 

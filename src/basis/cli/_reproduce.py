@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from basis._files import write_text
-from basis.cli._common import add_root, device_from, number, out_folder, seed_number
+from basis.cli._common import add_root, add_seed_and_device, device_from, number, out_folder
 
 _NAMES = (
     "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "class-priors",
@@ -43,8 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--size", default="quick", help="quick (the default), full, or a share such as 0.1"
     )
     parser.add_argument("--data", default="mnist", help="mnist (the default) or sample")
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     parser.add_argument("--out", default="reproduced", metavar="DIR", help="default: reproduced")
     add_root(parser)
 

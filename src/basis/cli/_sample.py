@@ -6,11 +6,11 @@ import argparse
 
 from basis.cli._common import (
     add_root,
+    add_seed_and_device,
     device_from,
     natural,
     out_folder,
     progress_bar,
-    seed_number,
     write_json,
 )
 
@@ -32,8 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=natural, default=32, help="steps, of two network evaluations each (32)"
     )
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    add_seed_and_device(parser)
     parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
     add_root(parser)
 

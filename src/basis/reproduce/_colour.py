@@ -128,15 +128,8 @@ def _with_priors(
         residual = max(residual, done.residual.max().item())
         rows.append(_row(shop, f"ours, {title}", done.sources, truth[:count], value))
         shown = min(8, count)
-        picture = panels.separation_panel(
-            mixing(truth[:shown]),
-            done.sources[:shown],
-            mixing,
-            truth=truth[:shown],
-            cell=84,
-            title=f"the first {shown}, {title}",
-        )
-        piece.pictures.append((f"Uncurated, {title}", png(picture)))
+        words = f"the first {shown}, {title}"
+        piece.show(f"Uncurated, {title}", truth[:shown], done.sources[:shown], mixing, title=words)
     header = ("method", "distance", "class score", "PSNR, dB", "mixtures", "paper")
     piece.tables.append(Table(header, rows))
     exact = metrics.residual_steps(torch.tensor(residual)).item()

@@ -160,14 +160,9 @@ def ablation(shop: Workshop) -> Piece:
         if not usual:
             continue
         shown = min(3, count)
-        picture = panels.separation_panel(
-            truth[:shown].sum(dim=1),
-            done.sources[:shown],
-            mixings.mixture((1.0, 1.0), truth.shape[2]),
-            truth=truth[:shown],
-            title=f"{title}: {dB(done.psnr)} dB over {count} mixtures",
-        )
-        piece.pictures.append((title, png(picture)))
+        mixing = mixings.mixture((1.0, 1.0), truth.shape[2])
+        words = f"{title}: {dB(done.psnr)} dB over {count} mixtures"
+        piece.show(title, truth[:shown], done.sources[:shown], mixing, title=words)
     header = ("dynamics", "steps a level", "PSNR, dB", "SSIM", f"below {STUCK} dB", "mixtures")
     piece.tables.append(Table(header, rows))
     ahead = psnr["basis", 100] - psnr["noise-conditioned", 100]
@@ -225,8 +220,8 @@ def repeats(shop: Workshop) -> Piece:
     ):
         for item in chosen:
             told = f"{words}: draws differ by {spread[item].item():.3f} rms"
-            picture = _drawn_again(truth[item], samples[item], mixing, told)
-            piece.pictures.append((f"Mixture {item}, {words} of {count}", picture))
+            caption = f"Mixture {item}, {words} of {count}"
+            _show_draws(piece, caption, truth[item], samples[item], mixing, told)
     piece.text.append(
         f"{draws} draws from the posterior of each of {count} mixtures. All reproduce the mixture exactly; where they "
         "differ, the mixture has more than one explanation."
@@ -247,19 +242,17 @@ def teaser(shop: Workshop) -> Piece:
     spread = disagreement(again)
     item = int(spread.argmax())
     shown = sorted({*range(min(3, count)), item})
-    picture = panels.separation_panel(
-        mixing(truth[shown]),
+    piece.show(
+        "The first mixtures, and the most ambiguous",
+        truth[shown],
         done.sources[shown],
         mixing,
-        truth=truth[shown],
-        cell=84,
         names=[f"{i} ambiguous" if i == item else f"{i}" for i in shown],
         title=f"four digits, effort best: {dB(done.psnr)} dB over {count} mixtures",
     )
-    piece.pictures.append(("The first mixtures, and the most ambiguous", png(picture)))
     told = f"mixture {item}: draws differ by {spread[item].item():.3f} rms"
-    other = _drawn_again(truth[item], again[item], mixing, told)
-    piece.pictures.append((f"Mixture {item} drawn again: other digits, the same sum", other))
+    caption = f"Mixture {item} drawn again: other digits, the same sum"
+    _show_draws(piece, caption, truth[item], again[item], mixing, told)
     piece.text.append(
         f"The ambiguous mixture is the one of {count} whose {draws} posterior draws differ most; every draw reproduces the mixture "
         "exactly."
@@ -267,14 +260,12 @@ def teaser(shop: Workshop) -> Piece:
     return piece
 
 
-def _drawn_again(truth: Tensor, draws: Tensor, mixing: Mixing, title: str) -> bytes:
-    """Draws from the posterior of one mixture, (draws, k, ...), a row each."""
-    same = truth.expand_as(draws)
+def _show_draws(
+    piece: Piece, caption: str, truth: Tensor, draws: Tensor, mixing: Mixing, title: str
+) -> None:
+    """Adds draws from the posterior of one mixture, (draws, k, ...), a row each."""
     names = [f"draw {i + 1}" for i in range(len(draws))]
-    panel = panels.separation_panel(
-        mixing(same), draws, mixing, truth=same, cell=84, names=names, title=title
-    )
-    return png(panel)
+    piece.show(caption, truth.expand_as(draws), draws, mixing, names=names, title=title)
 
 
 def disagreement(samples: Tensor) -> Tensor:
@@ -307,13 +298,7 @@ def uncurated(shop: Workshop) -> Piece:
         weights = (1.0,) * k if data is None else (1 / k,) * k
         mixing = mixings.mixture(weights, truth.shape[2])
         way = " ".join(f"{key} {value}" for key, value in settings.items())
-        picture = panels.separation_panel(
-            mixing(truth),
-            done.sources,
-            mixing,
-            truth=truth,
-            cell=84,
-            title=f"{name}, {k} sources, {way}: {dB(done.psnr)} dB",
-        )
-        piece.pictures.append((f"The first {count} mixtures of {k}, prior {name}", png(picture)))
+        caption = f"The first {count} mixtures of {k}, prior {name}"
+        words = f"{name}, {k} sources, {way}: {dB(done.psnr)} dB"
+        piece.show(caption, truth, done.sources, mixing, title=words)
     return piece

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from basis import BasisError, metrics, mixings, panels
+from basis import BasisError, metrics, mixings
 from basis._figures import Table
 from basis.data import load_images
 from basis.data._places import Split
@@ -16,7 +17,7 @@ from basis.pairs import GROUPS
 from basis.perception import Eyes
 from basis.priors import Prior
 from basis.reproduce._colour import NETWORK, PHOTOS, distances, photo_data
-from basis.reproduce._pieces import Piece, Workshop, dB, png
+from basis.reproduce._pieces import Piece, Workshop, dB
 from basis.reproduce._shards import Shard
 from basis.studies import bits
 
@@ -104,15 +105,8 @@ def scenes(shop: Workshop) -> Piece:
             )
         )
         shown = min(6, count)
-        picture = panels.separation_panel(
-            mixing(truth[:shown]),
-            done.sources[:shown],
-            mixing,
-            truth=truth[:shown],
-            cell=112,
-            title=f"the first {shown} mixtures, {title}",
-        )
-        piece.pictures.append((f"Uncurated, {title}", png(picture)))
+        looks: dict[str, Any] = {"title": f"the first {shown} mixtures, {title}", "cell": 112}
+        piece.show(f"Uncurated, {title}", truth[:shown], done.sources[:shown], mixing, **looks)
     header = (
         "priors", "PSNR, dB", "nearer to its own photo", "by a classifier", "by likelihood",
         "mixtures",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from basis import BasisError, metrics, mixings, separate
+from basis import BasisError, metrics, mixings, panels, separate
 from basis._figures import Table
 from basis.data import load_images
 from basis.mixings import Mixing
@@ -41,6 +41,14 @@ class Piece:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     evaluations: int = 0
+
+    def show(
+        self, caption: str, truth: Tensor, sources: Tensor, mixing: Mixing, **looks: Any
+    ) -> None:
+        """Adds a picture of separations, a row each, with the truth beside."""
+        looks = {"cell": 84} | looks
+        panel = panels.separation_panel(mixing(truth), sources, mixing, truth=truth, **looks)
+        self.pictures.append((caption, png(panel)))
 
     def spent(self, done: Separated) -> None:
         """Adds what a separation took."""
