@@ -166,7 +166,7 @@ def distances(shop: Workshop, title: str, answer: Tensor, data: str) -> tuple[st
     eyes = shop.eyes(NETWORK)
     if eyes is None:
         return (f"{NETWORK} is not installed", "")
-    known = shop.reference(NETWORK, data, shop.count(10_000, least=64))
+    known = shop.reference(NETWORK, data, shop.count(5_000, least=64))
     images = answer.flatten(0, 1)
     key = {"of": title, "data": data, "sum": images.double().sum().item(), "n": len(images)}
 
