@@ -32,7 +32,7 @@ PAPER: dict[str, dict[str, str]] = {
 PHOTOS: dict[str, Any] = {"effort": "fast"}
 """How photos are separated."""
 
-_PRIORS = (("cifar10", "score network", 1024), ("cifar10-glow", "Glow", 64))
+_PRIORS = (("cifar10", "score network", 1024), ("cifar10-glow", "Glow", 32))
 """Names, titles, and mixtures of the full version: a flow's gradient costs far more than a score."""
 
 _NOTE = (

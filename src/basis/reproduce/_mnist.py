@@ -152,18 +152,25 @@ def ablation(shop: Workshop) -> Piece:
         done = shop.separate(prior, count, sampler=sampler, **fewer)
         piece.spent(done)
         psnr[sampler, steps] = done.psnr
-        like = metrics.ssim(done.sources, truth)
+        like = f"{metrics.ssim(done.sources, truth).mean().item():.3f}"
+        median = f"{metrics.summarise(done.psnr).median:.2f}"
         stuck = f"{(done.psnr < STUCK).float().mean().item():.0%}"
-        rows.append(
-            (title, f"{steps}", dB(done.psnr), f"{like.mean().item():.3f}", stuck, f"{count}")
-        )
+        rows.append((title, f"{steps}", dB(done.psnr), median, like, stuck, f"{count}"))
         if not usual:
             continue
         shown = min(3, count)
         mixing = mixings.mixture((1.0, 1.0), truth.shape[2])
         words = f"{title}: {dB(done.psnr)} dB over {count} mixtures"
         piece.show(title, truth[:shown], done.sources[:shown], mixing, title=words)
-    header = ("dynamics", "steps a level", "PSNR, dB", "SSIM", f"below {STUCK} dB", "mixtures")
+    header = (
+        "dynamics",
+        "steps a level",
+        "PSNR, dB",
+        "median",
+        "SSIM",
+        f"below {STUCK} dB",
+        "mixtures",
+    )
     piece.tables.append(Table(header, rows))
     ahead = psnr["basis", 100] - psnr["noise-conditioned", 100]
     gains = [psnr[s, 100] - psnr[s, 25] for s in ("basis", "noise-conditioned")]
