@@ -39,7 +39,7 @@ def class_priors(shop: Workshop) -> Piece:
         if both is None or own is None:
             rows.append((f"{data}: {names[0]} and {names[1]}", "no prior", "", "", "", ""))
             continue
-        count = shop.count(128)
+        count = shop.count(64)
         truth = _pairs(shop, count, data)
         if truth is None:
             continue
