@@ -82,7 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--variance-images",
         type=int,
         default=100_000,
-        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000, and no "
+        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000, and without --init no "
         "more than the run itself saw)",
     )
     for name, kind, default, text in _training_fields():
@@ -187,7 +187,8 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
         try:
             low, high = trainer.config.sigma_min, trainer.config.sigma_max
             # A short trial is not to wait for long.
-            count = min(args.variance_images, trainer.seen)
+            # A short run on a trained network still needs the whole head.
+            count = args.variance_images if args.init else min(args.variance_images, trainer.seen)
             losses = fit_variance(
                 module, trainer.images, count=count, sigma_min=low, sigma_max=high
             )

@@ -57,7 +57,7 @@ def class_priors(shop: Workshop) -> Piece:
                 (f"{data}, {title}", dB(done.psnr), _share(order), *seen, f"{len(truth):,}")
             )
         told.append(
-            f"With a prior for each, {data} gains {dB(psnr[1] - psnr[0])} dB, mixture by mixture."
+            f"A prior for each changes PSNR on {data} by {dB(psnr[1] - psnr[0])} dB, mixture by mixture."
         )
     header = ("pairs", "PSNR, dB", "sources in order", "distance", "class score", "mixtures")
     piece.tables.append(Table(header, rows))
