@@ -78,3 +78,12 @@ def test_the_command_writes_pictures(tmp_path, capsys):
     assert main(["colorize", str(photo), "--prior", "mnist", "--out", str(tmp_path / "o")]) == 2
     assert "prior of colour images" in capsys.readouterr().err
     assert main(["colorize", str(tmp_path / "no.png"), "--prior", str(tmp_path / "tiny")]) == 2
+
+
+def test_shipped_photos_are_named_on_the_command_line(tmp_path, capsys):
+    words = ["colorize", "sample-photos:4", "--samples", "1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "/255 from the grey at most" in capsys.readouterr().out
+    assert Image.open(tmp_path / "sample-photos-4-colours1.png").size == (32, 32)
+    assert main(["colorize", "sample-photos:128", "--out", str(tmp_path)]) == 2
+    assert "test images 0 to 127" in capsys.readouterr().err

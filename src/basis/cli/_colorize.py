@@ -19,7 +19,7 @@ EPILOG = """\
 examples:
   basis colorize photo.png                      three colourings of a photo, grey or not (its colours are not looked at)
   basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
-  basis colorize cifar10:12 --prior runs/photos
+  basis colorize sample-photos:4                one of the photos that ship with the package
 
 Colours are drawn at --side pixels along the longer side at most, through overlapping tiles where that is more than the prior was
 trained on, and laid over the photo at its own size. More pixels take longer and see less of the photo at once.

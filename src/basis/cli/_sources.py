@@ -11,7 +11,7 @@ from torch import Tensor
 from basis._errors import BasisError
 from basis.data import load_images, read_image
 
-_REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9]*):(?P<index>\d+)")
+_REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
 
 
 def source_image(reference: str, root: str | None) -> Tensor:
