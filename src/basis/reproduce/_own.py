@@ -84,7 +84,7 @@ def scenes(shop: Workshop) -> Piece:
     flows = _all(shop, [f"{name}-glow" for name in SCENES])
     average = mixing(truth)[:, None].expand_as(truth)
     rows = [("Average", dB(metrics.psnr(average, truth)), "", "", "", f"{count}")]
-    separated = {"photos as they are": truth}
+    costs = {} if flows is None else {"photos as they are": _bits(flows, truth, shop.seed)}
     for ending, title in (("", "score networks"), ("-glow", "flows")):
         priors = _all(shop, [name + ending for name in SCENES])
         if priors is None:
@@ -93,14 +93,17 @@ def scenes(shop: Workshop) -> Piece:
         where = {"scenes": SCENES, "side": truth.shape[-1]}
         done = shop.undo(priors, truth, mixing, where, **PHOTOS)
         piece.spent(done)
-        separated[f"separated with {title}"] = done.sources
+        likely = ""
+        if flows is not None:
+            cost = costs[f"separated with {title}"] = _bits(flows, done.sources, shop.seed)
+            likely = _share(cost[0, 0] + cost[1, 1] < cost[0, 1] + cost[1, 0])
         rows.append(
             (
                 title,
                 dB(done.psnr),
                 _share(_in_order(done.sources, truth)),
                 "" if judge is None else _share(_own_by_classifier(judge, done.sources)),
-                "" if flows is None else _share(_own_by_likelihood(flows, done.sources, shop.seed)),
+                likely,
                 f"{count}",
             )
         )
@@ -118,7 +121,7 @@ def scenes(shop: Workshop) -> Piece:
         "the two flows prefer this order to the other. " + ("" if judge is None else judge.words)
     )
     if flows is not None:
-        piece.tables.append(_bits_table(flows, separated, shop.seed))
+        piece.tables.append(_bits_table(flows, costs))
     return piece
 
 
@@ -192,12 +195,6 @@ def _own_by_classifier(judge: _Judge, sources: Tensor) -> Tensor:
     return first > second
 
 
-def _own_by_likelihood(flows: Sequence[Prior], sources: Tensor, seed: int) -> Tensor:
-    """Which pairs the two flows find more probable in this order than in the other."""
-    cost = _bits(flows, sources, seed)
-    return cost[0, 0] + cost[1, 1] < cost[0, 1] + cost[1, 0]
-
-
 def _bits(flows: Sequence[Prior], sources: Tensor, seed: int) -> Tensor:
     """Bits per dimension of each source (second index) under each flow (first): (2, 2, count)."""
     return torch.stack(
@@ -208,12 +205,12 @@ def _bits(flows: Sequence[Prior], sources: Tensor, seed: int) -> Tensor:
     )
 
 
-def _bits_table(flows: Sequence[Prior], sets: dict[str, Tensor], seed: int) -> Table:
+def _bits_table(flows: Sequence[Prior], costs: dict[str, Tensor]) -> Table:
     """Every set under every flow, as the paper's table of sample likelihoods."""
-    rows = []
-    for words, sources in sets.items():
-        cost = _bits(flows, sources, seed)
-        rows.append((words, *(_mean(cost[f, s]) for s in range(2) for f in range(2))))
+    rows = [
+        (words, *(_mean(cost[f, s]) for s in range(2) for f in range(2)))
+        for words, cost in costs.items()
+    ]
     columns = [f"{name} under {flow.name}" for name in SCENES for flow in flows]
     return Table((f"bits per dimension, p_σ at σ = {flows[0].sigma_min:g}", *columns), rows)
 
