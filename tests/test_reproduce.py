@@ -1,6 +1,7 @@
 """A miniature of every table and figure, with an untrained network in the prior's place."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from basis.cli import main
 from basis.nn import Denoiser, Glow, GlowConfig, UNet, UNetConfig
 from basis.priors import DenoiserPrior, LikelihoodPrior
 from basis.reproduce import PIECES, Piece, Shard, Shards, Table, Workshop, report
+from basis.reproduce._own import _judge
 
 
 def test_a_shard_is_made_once(tmp_path):
@@ -77,11 +79,28 @@ def test_every_piece_is_made_in_miniature(name, shop, tmp_path):
         # Made again from its shards: the same figures, and no computing.
         again = PIECES[name](shop)
         assert again.tables == piece.tables
+    if name.startswith("cifar"):
+        draws = {row[0]: float(row[1].split()[0]) for row in piece.tables[1].rows}
+        assert draws["the nearest of 8 to the truth"] > draws["one draw"] > 0
     path = report([piece], tmp_path / "report.html", command="basis reproduce")
     text = path.read_text()
     assert piece.title.replace("<", "&lt;") in text and text.count("data:image/png") == len(
         piece.pictures
     )
+
+
+def test_a_judge_of_fewer_scenes_is_another_one(shop, tmp_path, monkeypatch):
+    class Corners:
+        def look(self, images):
+            return SimpleNamespace(features=1 + images[:, 0, 10:14, 10:14].flatten(1))
+
+    monkeypatch.setattr(shop, "eyes", lambda name: Corners())
+    first = _judge(shop)
+    shop.size = 0.2
+    more = _judge(shop)
+    assert first is not None and more is not None
+    assert not torch.equal(first.direction, more.direction)
+    assert len(list((tmp_path / "shards").glob("scene-judge-*"))) == 2
 
 
 def test_missing_priors_are_told(tmp_path, monkeypatch):

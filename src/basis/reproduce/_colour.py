@@ -57,12 +57,41 @@ def separation(shop: Workshop, protocol: str) -> Piece:
         piece.seconds += other.seconds
         rows.append(_row(shop, other.title, other.sources, truth[: len(other.sources)]))
     average = mixing(truth)[:, None].expand_as(truth)
-    _with_priors(
+    used = _with_priors(
         shop, piece, rows, ("Average", average), truth, mixing, where, PAPER[protocol],
         lambda prior: PHOTOS,
     )  # fmt: skip
+    for prior, title in used[:1]:
+        _drawn_again(shop, piece, prior, title, truth[: shop.count(32)], mixing)
     piece.settings = {"data": data, "protocol": protocol}
     return piece
+
+
+def _drawn_again(
+    shop: Workshop, piece: Piece, prior: Prior, title: str, truth: Tensor, mixing: Mixing
+) -> None:
+    """Adds several draws from the posterior of each mixture: how far they differ, and what their mean is worth."""
+    count, draws = len(truth), 8
+    many = shop.draws(prior, truth, mixing, draws, f"{piece.name}-draws", piece)
+    many = torch.stack([metrics.reorder(d, many[:, 0]) for d in many.unbind(1)], dim=1)
+    each = torch.stack([metrics.psnr(d, truth) for d in many.unbind(1)])
+    rows = [
+        ("one draw", dB(each.mean(dim=0)), f"{count}"),
+        (f"the mean of {draws}", dB(metrics.psnr(many.mean(dim=1), truth)), f"{count}"),
+        (f"the nearest of {draws} to the truth", dB(each.amax(dim=0)), f"{count}"),
+    ]
+    piece.tables.append(Table(("draws from the posterior (gibbs)", "PSNR, dB", "mixtures"), rows))
+    spread = metrics.rms(many - many.mean(dim=1, keepdim=True)).mean().item()
+    piece.text.append(
+        f"{draws} draws of one mixture differ from their mean by {spread:.3f} rms; all of them add up to the mixture."
+    )
+    shown, seen = min(4, count), 4
+    looks = [mixing(truth)[:shown, None], *many[:shown, :seen].unbind(1), truth[:shown]]
+    titles = ["mixture", *(w for i in range(seen) for w in (f"draw {i + 1}", "")), "truth", ""]
+    picture = panels.pictures_panel(
+        torch.cat(looks, dim=1), titles, title=f"{seen} draws of each, {title}", cell=84
+    )
+    piece.pictures.append((f"Several separations of one mixture, {title}", png(picture)))
 
 
 def colourisation(shop: Workshop) -> Piece:

@@ -167,7 +167,7 @@ def _judge(shop: Workshop) -> _Judge | None:
 
     def make() -> Shard:
         shop.tell(f"{NETWORK} looks at scenes", 0.0)
-        seen = [_unit(eyes.look(_photos(shop, name, "train")).features) for name in SCENES]
+        seen = [_unit(eyes.look(x).features) for x in photos]
         # Least squares with a ridge, both kinds weighted alike: no intercept is needed to compare two images.
         centred = [f - f.mean(dim=0) for f in seen]
         within = torch.stack([(c.T @ c) / len(c) for c in centred]).mean(dim=0)
@@ -175,7 +175,9 @@ def _judge(shop: Workshop) -> _Judge | None:
         direction = torch.linalg.solve(within + ridge, seen[0].mean(dim=0) - seen[1].mean(dim=0))
         return Shard({"direction": direction})
 
-    direction = shop.shards.get("scene-judge", {"network": NETWORK, "data": shop.data}, make)
+    photos = [_photos(shop, name, "train") for name in SCENES]
+    settings = {"network": NETWORK, "data": shop.data, "photos": [len(x) for x in photos]}
+    direction = shop.shards.get("scene-judge", settings, make)
     judge = _Judge(eyes, direction.tensors["direction"], "")
     first, second = (judge.evidence(_photos(shop, name, "test")) for name in SCENES)
     right = (first[:, None] > second).float().mean().item()
