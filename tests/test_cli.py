@@ -128,6 +128,11 @@ def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     x = torch.rand(1, 1, 28, 28)
     old, new = (load_prior(folder).denoise(x, 0.3) for folder in (run, tuned))
     assert torch.allclose(old, new, atol=1e-3)
+    # How sure it is goes on from what it was, and a short trial does not wait for a long fit.
+    tuned_card = json.loads((tuned / "card.json").read_text())
+    assert tuned_card["training"]["variance"]["images"] == 16
+    old, new = (load_prior(folder).moments(x, 0.3)[1] for folder in (run, tuned))
+    assert torch.allclose(old, new, rtol=0.05)
     other = [*training, *start, "--widths", 16, 24]
     assert "another architecture" in fails(capsys, *other)
 
@@ -185,7 +190,7 @@ def test_bad_input(tmp_path, capsys):
     shutil.copytree(find_prior("mnist"), damaged)
     (damaged / "weights.safetensors").write_bytes(b"not weights")
     assert "is damaged" in separate_fails(good, "--prior", damaged)
-    assert "invalid" in separate_fails(good, "--alphas", "1", "nan")
+    assert "finite number" in separate_fails(good, "--alphas", "1", "nan")
     assert "unrecognized" in separate_fails(good, "--stepz", "3")
     assert "cannot be used" in separate_fails(good, "--device", "tpu9")
     assert "at least 1" in separate_fails(good, "--samples", "0")

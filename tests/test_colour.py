@@ -54,6 +54,25 @@ def test_grey_priors_and_other_shapes_are_refused(two_colours):
         basis.colorize(torch.rand(1, 1, 28, 28), basis.load_prior("mnist"))
     with pytest.raises(BasisError, match="grey photos must be"):
         basis.colorize(torch.rand(1, 3, 4, 4), two_colours)
+    with pytest.raises(BasisError, match="as load_prior gives one, not 'cifar10'"):
+        basis.colorize(torch.rand(1, 1, 4, 4), "cifar10")
+    with pytest.raises(BasisError, match="side must be"):
+        basis.colorize(torch.rand(1, 1, 4, 4), two_colours, side=0)
+
+
+def test_arrays_and_efforts_are_taken(two_colours):
+    grey = torch.full((1, 1, 4, 4), 0.5, dtype=torch.float64)
+    ours, _ = basis.colorize(grey.numpy(), two_colours)
+    assert torch.equal(ours, basis.colorize(grey, two_colours)[0])
+    _, result = basis.colorize(grey, two_colours, effort=30)
+    assert result.evaluations <= 30
+
+
+def test_any_mixing_goes_with_a_prior_of_colour(two_colours):
+    truth = two_colours.means.view(1, 2, 3, 4, 4).float()
+    mixing = basis.mixtures([(1, 0.5), (0.3, 1)])
+    result = basis.separate(mixing(truth), two_colours, mixing=mixing, sampler="gibbs", steps=20)
+    assert (result.sources - truth).abs().max() < 0.05
 
 
 def test_the_command_writes_pictures(tmp_path, capsys):

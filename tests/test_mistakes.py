@@ -138,3 +138,46 @@ def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, mo
     monkeypatch.undo()
     assert main([str(w) for w in words]) == 0
     assert load_prior(run).card["architecture"]["variance"]
+
+
+def test_numbers_that_are_none(capsys, tmp_path):
+    for words in (["--count", "1.5"], ["--seed", "x"], ["--alphas", "nan"]):
+        said = refused(capsys, "separate", "sample", *words, "--out", tmp_path / "o")
+        assert "number, not" in said and words[1] in said
+
+
+def test_memory_that_is_not_there(capsys, tmp_path):
+    said = refused(capsys, "sample", "mnist", "--count", 10**13, "--out", tmp_path / "o")
+    assert "more memory than there is" in said and not (tmp_path / "o").exists()
+
+
+def test_a_folder_that_takes_no_files_is_told_first(capsys, monkeypatch):
+    monkeypatch.setattr("basis.sample", lambda *a, **k: pytest.fail("worked in vain"))
+    assert "nothing can be written to /proc" in refused(
+        capsys, "sample", "mnist", "--out", "/proc/x"
+    )
+
+
+def test_a_missing_folder_is_not_looked_for_on_the_hub(capsys):
+    said = refused(capsys, "separate", "sample", "--prior", "./nothing")
+    assert "unknown prior './nothing': give a folder" in said
+
+
+def test_colour_is_told_where_to_go(capsys, tmp_path):
+    out = tmp_path / "o"
+    assert "cifar10" in refused(capsys, "separate", "sample-photos", "--out", out)
+    assert "--network" in refused(capsys, "distance", "sample-photos", "sample-photos")
+
+
+def test_what_the_commands_leave_can_be_compared(capsys, tmp_path):
+    out = tmp_path / "separated"
+    assert main(["separate", "sample", "--count", "2", "--effort", "20", "--out", str(out)]) == 0
+    told = []
+    for what in (out, out / "sources.npz"):
+        assert main(["distance", str(what), "sample", "--splits", "1"]) == 0
+        told.append(capsys.readouterr().out.splitlines()[-2])
+    assert told[0] == told[1] and "(4 images, 512 of reference)" in told[0]
+    drawn = tmp_path / "drawn"
+    assert main(["sample", "mnist", "--count", "3", "--steps", "1", "--out", str(drawn)]) == 0
+    assert main(["distance", str(drawn), "sample", "--splits", "1"]) == 0
+    assert "(3 images," in capsys.readouterr().out

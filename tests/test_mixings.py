@@ -122,3 +122,17 @@ def test_mask_leaves_unobserved_pixels_alone():
 def test_refusals(make, says):
     with pytest.raises(BasisError, match=says):
         make()
+
+
+@given(st.integers(1, 3), st.integers(1, 2), st.integers(0, 10**6), st.booleans())
+def test_a_mixing_of_single_channels_mixes_each_for_itself(k, observed, seed, masked):
+    single, _, _ = draw((k, 1, observed), seed, masked=masked, noise=0.1)
+    x = torch.rand(2, k, 3, 3, 2, dtype=torch.float64)
+    each = torch.stack([single(x[:, :, c : c + 1]) for c in range(3)], dim=2)
+    assert torch.allclose(single(x), each.flatten(1, 2))
+    lifted = single.for_channels(3)
+    assert (lifted.sources, lifted.channels, lifted.noise) == (k, 3, 0.1)
+    m = torch.rand(2, 3 * observed, 3, 2, dtype=torch.float64)
+    assert torch.equal(single.residual(x, m), lifted.residual(x, m))
+    with pytest.raises(BasisError, match="sources of 3 channels, and these have 1"):
+        lifted.for_channels(1)

@@ -7,7 +7,7 @@ import torch
 
 from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, separate
 from basis._choose import Ranking
-from basis._search import EFFORTS, Plan, Round, plan_for
+from basis._search import _ORDER, EFFORTS, Plan, Round, Search, have_an_order, plan_for
 from basis.metrics import psnr
 from basis.nn import Denoiser, UNet, UNetConfig
 from basis.samplers import Noise, Problem
@@ -74,8 +74,9 @@ def test_choice_among_samples(toy_prior, shapes):
 
 @pytest.mark.parametrize("effort", [*EFFORTS, 40, 500, 5000])
 @pytest.mark.parametrize("sources", [1, 2, 3])
-def test_plans_keep_to_their_budget(effort, sources):
-    plan = plan_for(effort, sources)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_plans_keep_to_their_budget(effort, sources, ordered):
+    plan = plan_for(effort, sources, ordered=ordered)
     limit = EFFORTS[effort] * sources if isinstance(effort, str) else effort
     assert 0.85 * limit - 2 * sources <= plan.calls() * sources <= limit
 
@@ -152,6 +153,36 @@ def test_sources_of_different_priors_keep_their_places(toy_prior):
     for priors, order in (([low, high], [0, 1]), ([high, low], [1, 0])):
         r = separate(truth.sum(dim=1), priors, effort=700)
         assert (r.sources - truth[:, order]).square().mean() < 0.01
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_sources_are_put_in_the_order_that_their_priors_prefer(toy_prior, k):
+    pictures = toy_prior.means.view(4, 1, 1, 4, 4)
+    priors = [GaussianMixture(p, torch.tensor([1e-2])) for p in pictures[:k]]
+    truth = pictures[None, :k, 0]
+    turned = truth.roll(1, dims=1)
+    for alphas, found in (((1.0,) * k, truth), ((0.5, *(1.0,) * (k - 1)), None)):
+        mixing = mixture(alphas)
+        assert have_an_order(priors, mixing) == (found is not None or k > 2)
+        plan = plan_for(1000, k, ordered=True)
+        spent = torch.zeros(1, dtype=torch.long)
+        search = Search(plan, priors, mixing, mixing(truth), lambda *a: [[0]], lambda *a: None)
+        placed = search._in_order(turned, [[0]], spent)
+        if found is None:  # the source with a weight of its own stays where it is
+            assert torch.equal(placed[:, 0], turned[:, 0])
+        else:
+            assert torch.equal(placed, found)
+        assert spent.item() == k * _ORDER.calls(k)
+    assert not have_an_order([priors[0]] * k, mixture((1.0,) * k))
+
+
+def test_an_effort_with_a_prior_for_each_keeps_to_its_budget(toy_prior):
+    pictures = toy_prior.means.view(4, 1, 1, 4, 4)
+    priors = [GaussianMixture(p, torch.tensor([1e-2])) for p in pictures[1:3]]
+    m = pictures[1:3, 0].sum(dim=0, keepdim=True)
+    r = separate(m, priors, effort="balanced")
+    assert r.spent.max() <= 600 and r.settings["sampler"]["orders"] == 2
+    assert (r.sources - pictures[None, 1:3, 0]).abs().max() < 0.3
 
 
 def test_plan_settings_are_plain_data():

@@ -2,11 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 import basis
 from basis import BasisError
+from basis.cli import main
 from basis.priors import GaussianMixture, Tiled
 from basis.priors._tiled import starts
 
@@ -73,3 +75,18 @@ def test_images_below_a_tile_are_refused(pixels):
         Tiled(pixels, 3, 9)
     with pytest.raises(BasisError, match="cannot overlap by 4"):
         Tiled(pixels, 9, 9, overlap=4)
+
+
+def test_the_command_sees_larger_mixtures_through_tiles(tmp_path, capsys):
+    np.save(tmp_path / "m.npy", np.full((1, 1, 32, 40), 0.4, dtype="float32"))
+    words = ["separate", tmp_path / "m.npy", "--effort", 20, "--out", tmp_path / "o"]
+    assert main([str(w) for w in words]) == 0
+    assert "32x40 pixels are seen through overlapping tiles of 28x28" in capsys.readouterr().out
+    with np.load(tmp_path / "o" / "sources.npz") as found:
+        assert found["sources"].shape == (1, 2, 1, 32, 40)
+        assert abs(found["sources"].sum(axis=1) - 0.4).max() < 1 / 255
+
+
+def test_python_is_told_of_tiles(pixels):
+    with pytest.raises(BasisError, match=r"basis.priors.Tiled\(prior, 6, 8\)"):
+        basis.separate(torch.rand(1, 1, 6, 8), pixels)

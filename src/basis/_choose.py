@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -68,16 +68,31 @@ class Ranking:
         return total
 
     def _energy(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
+        total = torch.zeros(candidates.shape[:2], dtype=candidates.dtype, device=candidates.device)
+        for weight, error in self._errors(problem, candidates, seeds):
+            total += weight * error.flatten(1).sum(dim=1).view(total.shape)
+        return total
+
+    def energy_of_each(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
+        """The energy of every source by itself, (batch, candidates, sources), at those noise levels that all priors know."""
+        low, high = problem.sigma_range
+        known = tuple(s for s in self.sigmas if low <= s <= high) or (high,)
+        total = torch.zeros(candidates.shape[:3], dtype=candidates.dtype, device=candidates.device)
+        for weight, error in replace(self, sigmas=known)._errors(problem, candidates, seeds):
+            total += weight * error.flatten(2).sum(dim=2).view(total.shape)
+        return total
+
+    def _errors(
+        self, problem: Problem, candidates: Tensor, seeds: Sequence[int]
+    ) -> Iterator[tuple[float, Tensor]]:
+        """Weights of the energy's terms, and squared denoising errors, (batch * candidates, sources, ...)."""
         noise = Noise(seeds)
         flat = candidates.flatten(0, 1)
-        total = torch.zeros(candidates.shape[:2], dtype=candidates.dtype, device=candidates.device)
         for sigma, weight in zip(self.sigmas, self._weights(), strict=True):
             for _ in range(self.draws):
                 shared = noise.normal(candidates[:, :1]).expand_as(candidates).flatten(0, 1)
                 clean = problem.denoise(flat + sigma * shared, sigma)
-                error = (clean - flat).square().flatten(1).sum(dim=1).view(total.shape)
-                total += weight / (sigma**2 * self.draws) * error
-        return total
+                yield weight / (sigma**2 * self.draws), (clean - flat).square()
 
     def _weights(self) -> list[float]:
         """Each level's share of the integral over log(sigma), by the trapezoid's rule with level ends."""

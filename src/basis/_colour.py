@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,7 +17,7 @@ from basis.priors import Prior, Tiled
 
 
 def colorize(
-    grey: Tensor,
+    grey: Tensor | np.ndarray,
     prior: Prior,
     *,
     side: int = 64,
@@ -31,16 +32,21 @@ def colorize(
     prior was trained on, and laid over the photo at its own size: the eye takes its detail from the grey.
 
     Args:
-        grey: (batch, 1, height, width), in [0, 1].
+        grey: (batch, 1, height, width), in [0, 1], a tensor or a numpy array: the channel mean, not a weighted luminance.
         prior: Of colour images.
         side: Longest side that colours are drawn at; never below the prior's own.
         samples: Different colourings of each photo.
-        options: Of `separate`; a sampler, in place of what `colouring` says.
+        options: Of `separate`; a sampler or an effort, in place of what `colouring` says.
 
     Returns:
         (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the range of colours allows it, and
         the result of the separation at the smaller size.
     """
+    if not isinstance(prior, Prior):
+        raise BasisError(f"prior must be a prior, as load_prior gives one, not {prior!r}")
+    if not isinstance(side, int) or side < 1:
+        raise BasisError(f"side must be a whole number of pixels, 1 or more, not {side!r}")
+    grey = torch.from_numpy(grey) if isinstance(grey, np.ndarray) else grey
     channels, tile_height, tile_width = prior.shape
     if channels != 3:
         raise BasisError(
@@ -55,7 +61,8 @@ def colorize(
     if small != (height, width):
         seen = F.interpolate(grey, size=small, mode="bicubic", antialias=True).clamp(0, 1)
     tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
-    options = options if "sampler" in options else colouring(tiled) | options
+    if not {"sampler", "effort"} & set(options):
+        options = colouring(tiled) | options
     result = separate(
         seen, tiled, mixing=grey_mixing(3), samples=samples, seed=seed, progress=progress, **options
     )

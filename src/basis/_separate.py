@@ -17,7 +17,7 @@ from torch import Tensor
 from basis import metrics
 from basis._choose import Choice, Ranking
 from basis._errors import BasisError
-from basis._search import Found, Plan, Report, Search, Seeds, plan_for
+from basis._search import Found, Plan, Report, Search, Seeds, have_an_order, plan_for
 from basis._version import __version__
 from basis._workers import default_workers, run_all
 from basis.mixings import Mixing, mixtures
@@ -144,7 +144,8 @@ def separate(
         if options or keep or not finish:
             given = [*options, *(["keep"] if keep else []), *([] if finish else ["finish"])]
             raise BasisError(f"{', '.join(given)} goes with a sampler: give one, or leave it out")
-        plan = plan_for(effort, mixing.sources).with_choice(samples, choose)
+        ordered = have_an_order(priors, mixing)
+        plan = plan_for(effort, mixing.sources, ordered=ordered).with_choice(samples, choose)
         work = _Searches(plan, priors, mixing)
     elif effort is not None:
         raise BasisError("give an effort or a sampler, not both")
@@ -344,7 +345,7 @@ def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixi
     if observation.ndim != 4 or shape[1:] != wanted:
         raise BasisError(
             f"the mixture has shape {shape}; prior {priors[0].name!r} and this mixing take (batch, "
-            f"{', '.join(map(str, wanted))})"
+            f"{', '.join(map(str, wanted))}){_remedy(shape, wanted)}"
         )
     if not len(observation):
         raise BasisError("the batch of mixtures is empty; give at least one")
@@ -365,6 +366,15 @@ def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixi
     return observation if device is None else observation.to(device)
 
 
+def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    if len(shape) != 4:
+        return ""
+    if shape[1] != wanted[0]:
+        return "; a prior of colour images is cifar10" if shape[1] == 3 and wanted[0] == 1 else ""
+    larger = shape[2] >= wanted[1] and shape[3] >= wanted[2]
+    return f"; basis.priors.Tiled(prior, {shape[2]}, {shape[3]}) takes larger ones" * larger
+
+
 def check_nouns(
     prior: Prior | Sequence[Prior], alphas: Sequence[float] | None, mixing: Mixing | None
 ) -> tuple[list[Prior], Mixing]:
@@ -381,11 +391,7 @@ def check_nouns(
         if alphas is None:
             alphas = (1.0,) * max(2, len(given))
         mixing = mixtures([alphas], given[0].shape[0])
-    if mixing.channels != given[0].shape[0]:
-        raise BasisError(
-            f"the mixing is for sources of {mixing.channels} channels, the prior's have "
-            f"{given[0].shape[0]}"
-        )
+    mixing = mixing.for_channels(given[0].shape[0])
     if len(given) == 1:
         given = given * mixing.sources
     if len(given) != mixing.sources:

@@ -77,6 +77,20 @@ class Mixing:
         """The same mixing with observation noise of this standard deviation."""
         return Mixing(self.matrix, self.sources, self.channels, mask=self.mask, noise=noise)
 
+    def for_channels(self, channels: int) -> Mixing:
+        """The same mixing of sources with so many channels: one of single channels mixes each channel for itself."""
+        if channels == self.channels:
+            return self
+        if self.channels != 1:
+            raise BasisError(
+                f"the mixing is for sources of {self.channels} channels, and these have {channels}"
+            )
+        mask = self.mask
+        if mask is not None and mask.ndim > 2 and mask.shape[-3] > 1:
+            mask = mask.repeat_interleave(channels, dim=-3)
+        matrix = torch.kron(self.matrix, torch.eye(channels, dtype=torch.float64))
+        return Mixing(matrix, self.sources, channels, mask=mask, noise=self.noise)
+
     def __call__(self, x: Tensor) -> Tensor:
         """A x, without noise.
 
@@ -84,6 +98,8 @@ class Mixing:
             x: (..., sources, channels, height, width).
             returns: (..., observed, height, width); zero where masked.
         """
+        if x.shape[-3] != self.channels:
+            return self.for_channels(x.shape[-3])(x)
         return self._mask(torch.einsum("oc,...chw->...ohw", self._a(x), x.flatten(-4, -3)))
 
     def adjoint(self, m: Tensor) -> Tensor:
@@ -93,7 +109,8 @@ class Mixing:
 
     def residual(self, x: Tensor, m: Tensor) -> Tensor:
         """m - A x where observed, zero elsewhere."""
-        return self._mask(m) - self(x)
+        fit = self.for_channels(x.shape[-3])
+        return fit._mask(m) - fit(x)
 
     def posterior_mean(
         self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
@@ -164,7 +181,7 @@ class Mixing:
 
 
 def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> Mixing:
-    """m = sum_i alpha_i x_i, each channel for itself."""
+    """m = sum_i alpha_i x_i, each channel for itself; with one channel it fits sources of any number of them."""
     return mixtures([alphas], channels)
 
 

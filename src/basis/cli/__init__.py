@@ -68,10 +68,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"basis {args.command}: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        print(
+            f"basis {args.command}: this needs more memory than there is; ask for fewer or smaller images",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, on a processor or a graphics card."""
+    words = ("allocate memory", "out of memory")
+    return isinstance(error, MemoryError) or any(w in str(error).lower() for w in words)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ examples:
   basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
   basis colorize sample-photos:4                one of the photos that ship with the package
 
-Colours are drawn at --side pixels along the longer side at most, through overlapping tiles where that is more than the prior was
-trained on, and laid over the photo at its own size. More pixels take longer and see less of the photo at once.
+Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are drawn at --side pixels along the
+longer side at most, through overlapping tiles where that is more than the prior was trained on, and laid over the photo at its own
+size. More pixels take longer and see less of the photo at once.
 """
 
 

@@ -6,6 +6,7 @@ import argparse
 import ast
 import json
 import math
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,26 +40,44 @@ _SHORTCUTS = ("levels", "steps", "delta", "weight", "sigma_max", "sigma_min", "t
 
 def number(text: str) -> float:
     """A finite number, for argparse."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not math.isfinite(value):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
     return value
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
 
 
 def seed_number(text: str) -> int:
     """A seed that a random generator takes, for argparse."""
-    value = int(text)
+    value = _whole(text)
     if not 0 <= value < 2**63:
         raise argparse.ArgumentTypeError(f"must be from 0 to 2^63 - 1, not {text}")
     return value
 
 
 def out_folder(text: str) -> Path:
-    """Where results go; refused before any work is done where no folder can be."""
+    """Where results go; refused before any work is done where no folder can be, or nothing can be written."""
     path = Path(text)
     for place in (path, *path.parents):
-        if place.exists() and not place.is_dir():
-            raise BasisError(f"{place} is a file; --out takes a folder")
+        if place.exists():
+            if not place.is_dir():
+                raise BasisError(f"{place} is a file; --out takes a folder")
+            try:
+                tempfile.TemporaryFile(dir=place).close()
+            except OSError as error:
+                raise BasisError(
+                    f"nothing can be written to {place} ({error.strerror}); --out takes a folder"
+                ) from error
+            break
     return path
 
 
@@ -70,7 +89,7 @@ def _json_file(text: str) -> str:
 
 def natural(text: str) -> int:
     """An integer of at least one, for argparse."""
-    value = int(text)
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return value

@@ -30,7 +30,8 @@ EPILOG = """\
 examples:
   basis separate sample --count 6 --out separated       the built-in digits, mixed here
   basis separate mixture.npz --out separated            a file from `basis mix`
-  basis separate photo.png --alphas 0.5 0.5             a picture that is the average of two
+  basis separate two.png --alphas 0.5 0.5               a picture that is the average of two
+  basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos; larger than the prior's 32x32 by overlapping tiles
   basis separate sample --k 4 --effort best             four digits in one picture, looked at long
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
 
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> None:
     out = out_folder(args.out)
     priors = priors_from(args)
     names, mixture, truth, alphas = _read(args)
+    priors = _large_enough(priors, mixture)
     mixing = _mixing(args, priors, alphas, mixture)
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
@@ -172,6 +174,20 @@ def _read(
     known = [t for t in truths if t is not None]
     truth = torch.cat(known) if len(known) == len(truths) else None
     return names, torch.cat(mixtures), truth, brought
+
+
+def _large_enough(priors: list[Prior], mixture: Tensor) -> list[Prior]:
+    """The priors for images of the mixture's size: through overlapping tiles where it is larger than theirs."""
+    from basis.priors import Tiled
+
+    height, width = mixture.shape[2:]
+    tiles = [p.shape[1:] for p in priors]
+    if any((height, width) == t or height < t[0] or width < t[1] for t in tiles):
+        return priors  # as they are, or told to be too small later on
+    print(
+        f"{height}x{width} pixels are seen through overlapping tiles of {tiles[0][0]}x{tiles[0][1]}"
+    )
+    return [Tiled(p, height, width) for p in priors]
 
 
 def _mixing(

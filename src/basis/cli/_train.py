@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +83,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--variance-images",
         type=int,
         default=100_000,
-        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000, and without --init no "
-        "more than the run itself saw)",
+        help="unet: images seen at the end to learn how sure the network is of each pixel (default 100000, and no more "
+        "than the run itself saw); --init's own goes on",
     )
     for name, kind, default, text in _training_fields():
         flag = "--" + name.replace("_", "-")
@@ -118,8 +119,7 @@ def run(args: argparse.Namespace) -> None:
     images = training_set(args)
     torch.manual_seed(config.seed)
     module = _module(args, images)
-    if args.init:
-        _start_from(module, args)
+    head = _start_from(module, args) if args.init else None
     sigmas: SigmaDraw | None = None
     objective: Objective = Denoising()
     if args.single is not None and args.architecture != "glow":
@@ -149,17 +149,26 @@ def run(args: argparse.Namespace) -> None:
     if trainer.step:
         print(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run()
-    folder = export(trainer, images, args, variance=complete and args.variance_images > 0)
+    variance = complete and args.variance_images > 0
+    folder = export(trainer, images, args, variance=variance, head=head)
     curve = plot_log(trainer.folder)
     if not complete:
         print(f"stopped at {trainer.seen:,} of {config.images:,} images; the same command goes on")
     print(f"prior: {folder}  curve: {curve}")
 
 
-def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, variance: bool) -> Path:
+def export(
+    trainer: Trainer,
+    images: ImageSet,
+    args: argparse.Namespace,
+    *,
+    variance: bool,
+    head: nn.Module | None = None,
+) -> Path:
     """Writes the averaged weights with their card into the run's folder.
 
-    A finished run also gets its variance head here: minutes, done anew whenever the run is exported.
+    A finished run also gets its variance head here: minutes, done anew whenever the run is exported. It goes on from `head`,
+    that of the prior which the run started from.
     """
     from basis.nn import Denoiser
     from basis.priors import describe_module, save_prior
@@ -186,9 +195,10 @@ def export(trainer: Trainer, images: ImageSet, args: argparse.Namespace, *, vari
         assert isinstance(module, Denoiser)
         try:
             low, high = trainer.config.sigma_min, trainer.config.sigma_max
-            # A short trial is not to wait for long.
-            # A short run on a trained network still needs the whole head.
-            count = args.variance_images if args.init else min(args.variance_images, trainer.seen)
+            # A short trial is not to wait for long; a head from nothing on a trained network needs all of it.
+            whole = args.init is not None and head is None
+            count = args.variance_images if whole else min(args.variance_images, trainer.seen)
+            module.head = copy.deepcopy(head)  # type: ignore[assignment]
             losses = fit_variance(
                 module, trainer.images, count=count, sigma_min=low, sigma_max=high
             )
@@ -302,20 +312,21 @@ def glow_config(args: argparse.Namespace, channels: int, size: int, **more: Any)
     return GlowConfig(channels=channels, size=size, **sizes, **more)
 
 
-def _start_from(module: nn.Module, args: argparse.Namespace) -> None:
-    """Gives the module a prior's weights; a resumed run then replaces them by its own."""
+def _start_from(module: nn.Module, args: argparse.Namespace) -> nn.Module | None:
+    """Gives the module a prior's weights, which a resumed run then replaces by its own; the prior's variance head, if any."""
     from basis._errors import BasisError
     from basis.priors import load_prior
 
     prior = load_prior(args.init, root=args.data_root)
     try:
-        # A variance head is not part of what training starts from; it is fitted anew at the end.
+        # A variance head is not part of what is trained; it is fitted to the network at the end.
         weights = prior.module.state_dict()  # type: ignore[attr-defined]
         module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
     except (AttributeError, RuntimeError) as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"
         ) from error
+    return getattr(prior.module, "head", None)  # type: ignore[attr-defined]
 
 
 def pixel_moments(images: Tensor) -> tuple[float, float]:

@@ -25,7 +25,7 @@ def read_folder(
     mixed come out as colour.
     """
     folder = split_folder(folder, split)
-    paths = find_pictures(folder)
+    paths = [path for path in find_pictures(folder) if not _is_overview(path)]
     if not paths:
         raise BasisError(
             f"{folder} holds no images; accepted: files ending in {', '.join(PICTURES)}"
@@ -38,6 +38,14 @@ def read_folder(
     classes = tuple(sorted({parts[0] for parts in parents}))
     labels = torch.tensor([classes.index(parts[0]) for parts in parents], dtype=torch.int64)
     return stacked, labels, classes
+
+
+def _is_overview(path: Path) -> bool:
+    """Whether a picture is a panel or a sheet of others, which `separate`, `colorize` or `sample` laid beside its record."""
+    stem, dash, kind = path.stem.rpartition("-")
+    return kind in ("panel", "states", "samples") and (
+        path.with_name(f"{stem}{dash}run.json").is_file()
+    )
 
 
 def stack_pictures(
@@ -56,7 +64,7 @@ def stack_pictures(
         if images and image.shape[1:] != images[0].shape[1:]:
             raise BasisError(
                 f"{path} is {_size(image)} pixels and {first} is {_size(images[0])}; "
-                "give a size to crop and resize all to"
+                "give a size (--size) to crop and resize all to"
             )
         images.append(image)
     most = max(len(image) for image in images)

@@ -68,7 +68,8 @@ def load_images(
       `train`, `val` or `test` in it, `split` picks (`test` falls back to `val`);
     - an LSUN lmdb (`church_outdoor_train_lmdb`), whose values are encoded pictures;
     - one picture;
-    - an .npy, or an .npz with `images` and, if there are any, `labels`: uint8, or floats in [0, 1] rounded
+    - what `basis separate`, `basis colorize` or `basis sample` left in a folder, without its panels;
+    - an .npy, or an .npz with `images` and, if there are any, `labels`, or with `sources`: uint8, or floats in [0, 1] rounded
       to bytes. (h, w) is one grey image; (c, h, w) and (h, w, c) one image and (n, c, h, w) and (n, h, w, c)
       several, with c 1 or 3; any other (n, h, w) several grey ones.
 
@@ -115,6 +116,8 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
         if is_lmdb(path):
             images = read_lmdb(path, size=size, channels=channels)
             return ImageSet(images, None, name, f"pictures of the lmdb {path}")
+        if (path / "samples.npy").is_file():
+            return _load_array(path / "samples.npy")
         images, labels, classes = read_folder(path, split, size=size, channels=channels)
         return ImageSet(images, labels, name, f"{split} pictures in {path}", classes)
     if suffix in NUMPY:
@@ -154,6 +157,9 @@ def _load_cifar(folder: Path, split: Split) -> ImageSet:
 
 def _load_array(path: Path) -> ImageSet:
     arrays = load_arrays(path)
+    sources = arrays.get("sources")  # of several mixtures, as `basis separate` writes them
+    if sources is not None and sources.ndim == 5:
+        arrays["images"] = sources.reshape(-1, *sources.shape[2:])
     images = as_bytes(as_nchw(pick(arrays, ("images",), path), path), path)
     return _image_set(images, arrays.get("labels"), path.stem, f"NumPy file {path}")
 

@@ -91,7 +91,8 @@ class Eyes:
         if x.shape[1] == 1:
             return x.expand(-1, self.channels, -1, -1)
         raise BasisError(
-            f"{self.name} takes images of {self.channels} channel(s), not {x.shape[1]}"
+            f"{self.name} takes images of {self.channels} channel(s), not {x.shape[1]}; networks of colour images are "
+            "efficientnet-lite0 and inception (--network)"
         )
 
 

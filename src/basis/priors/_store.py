@@ -57,7 +57,7 @@ _REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256"
 
 
 GROUP = "basis.priors"
-_HUB_NAME = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)")
+_HUB_NAME = re.compile(r"(?:hf:)?(\w[\w.-]*/[\w.-]+)")
 
 
 @dataclass(frozen=True)

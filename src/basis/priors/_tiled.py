@@ -27,6 +27,7 @@ class Tiled(Prior):
 
     def __init__(self, prior: Prior, height: int, width: int, overlap: int | None = None) -> None:
         channels, tile_height, tile_width = prior.shape
+        height, width = int(height), int(width)
         if height < tile_height or width < tile_width:
             raise BasisError(
                 f"an image of {height}x{width} is smaller than what prior {prior.name!r} was trained on, "

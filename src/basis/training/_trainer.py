@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -197,6 +198,7 @@ class Trainer:
             disable=None if progress else True,
         )
         saved = last = time.monotonic()
+        began = (self.seen, last)
         losses: list[float] = []
         with _stop_signals() as stop, bar:
             while self.seen < c.images and not stop.is_set():
@@ -212,10 +214,19 @@ class Trainer:
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
+                    if progress and bar.disable:  # no terminal: a line now and then
+                        self._tell_progress(began, now)
             if losses:
                 self._log_loss(losses)
             self.save()
         return self.seen >= c.images
+
+    def _tell_progress(self, began: tuple[int, float], now: float) -> None:
+        pace = (now - began[1]) / max(1, self.seen - began[0])
+        left = pace * (self.config.images - self.seen) / 60
+        print(
+            f"{self.seen:,} of {self.config.images:,} images, {left:.0f} min left", file=sys.stderr
+        )
 
     def validate(self) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out images."""
