@@ -81,7 +81,7 @@ def test_the_command_sees_larger_mixtures_through_tiles(tmp_path, capsys):
     np.save(tmp_path / "m.npy", np.full((1, 1, 32, 40), 0.4, dtype="float32"))
     words = ["separate", tmp_path / "m.npy", "--effort", 20, "--out", tmp_path / "o"]
     assert main([str(w) for w in words]) == 0
-    assert "32x40 pixels are seen through overlapping tiles of 28x28" in capsys.readouterr().out
+    assert "larger than the prior's 28x28 pixels: seen through" in capsys.readouterr().out
     with np.load(tmp_path / "o" / "sources.npz") as found:
         assert found["sources"].shape == (1, 2, 1, 32, 40)
         assert abs(found["sources"].sum(axis=1) - 0.4).max() < 1 / 255

@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis import metrics
     from basis.panels import separation_panel, to_picture, write_picture
+    from basis.priors import Tiled
 
     sampler = sampler_from(args)
     out = out_folder(args.out)
@@ -116,6 +117,9 @@ def run(args: argparse.Namespace) -> None:
             "and its pixels in their units?",
             file=sys.stderr,
         )
+    if isinstance(priors[0], Tiled):
+        tile = "x".join(map(str, priors[0].prior.shape[1:]))
+        print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
     if shown < len(names):
         print(f"the picture shows the first {shown} of {len(names)} mixtures")
     print(f"picture: {out / 'panel.png'}")
@@ -184,9 +188,6 @@ def _large_enough(priors: list[Prior], mixture: Tensor) -> list[Prior]:
     tiles = [p.shape[1:] for p in priors]
     if any((height, width) == t or height < t[0] or width < t[1] for t in tiles):
         return priors  # as they are, or told to be too small later on
-    print(
-        f"{height}x{width} pixels are seen through overlapping tiles of {tiles[0][0]}x{tiles[0][1]}"
-    )
     return [Tiled(p, height, width) for p in priors]
 
 
