@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
 
     try:
         size = _SIZES.get(args.size) or number(args.size)
-    except ValueError:
+    except argparse.ArgumentTypeError:
         size = 0.0
     if not 0 < size <= 1:
         raise BasisError(
