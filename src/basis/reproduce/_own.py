@@ -39,14 +39,15 @@ def class_priors(shop: Workshop) -> Piece:
         if both is None or own is None:
             rows.append((f"{data}: {names[0]} and {names[1]}", "no prior", "", "", "", ""))
             continue
-        count = shop.count(64)
+        count = shop.count(256)
         truth = _pairs(shop, count, data)
         if truth is None:
             continue
         mixing = mixings.mixture((0.5, 0.5) if photos else (1.0, 1.0), truth.shape[2])
         psnr = []
         for title, used in (("one prior", both), ("a prior for each", own)):
-            where = {"k": 2, "protocol": "split", "own": data}
+            # As in the tables of class-split pairs, so that their separations serve here.
+            where = {"k": 2, "protocol": "split"} | ({"photos": data} if photos else {})
             settings = PHOTOS if photos else {"effort": "balanced"}
             done = shop.undo(used, truth, mixing, where, **settings)
             piece.spent(done)
