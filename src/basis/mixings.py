@@ -190,7 +190,7 @@ def mixtures(alphas: Sequence[Sequence[float]], channels: int = 1) -> Mixing:
     rows = torch.as_tensor(alphas, dtype=torch.float64)
     if rows.ndim != 2 or rows.numel() == 0:
         raise BasisError("alphas must be one non-empty list of numbers per mixture")
-    return Mixing(torch.kron(rows, torch.eye(channels)), rows.shape[1], channels)
+    return Mixing(rows, rows.shape[1], 1).for_channels(channels)
 
 
 def grey(channels: int = 3) -> Mixing:

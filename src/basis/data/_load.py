@@ -116,7 +116,7 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
         if is_lmdb(path):
             images = read_lmdb(path, size=size, channels=channels)
             return ImageSet(images, None, name, f"pictures of the lmdb {path}")
-        if (path / "samples.npy").is_file():
+        if (path / "samples.npy").is_file() and (path / "run.json").is_file():
             return _load_array(path / "samples.npy")
         images, labels, classes = read_folder(path, split, size=size, channels=channels)
         return ImageSet(images, labels, name, f"{split} pictures in {path}", classes)
@@ -158,7 +158,7 @@ def _load_cifar(folder: Path, split: Split) -> ImageSet:
 def _load_array(path: Path) -> ImageSet:
     arrays = load_arrays(path)
     sources = arrays.get("sources")  # of several mixtures, as `basis separate` writes them
-    if sources is not None and sources.ndim == 5:
+    if "images" not in arrays and sources is not None and sources.ndim == 5:
         arrays["images"] = sources.reshape(-1, *sources.shape[2:])
     images = as_bytes(as_nchw(pick(arrays, ("images",), path), path), path)
     return _image_set(images, arrays.get("labels"), path.stem, f"NumPy file {path}")
