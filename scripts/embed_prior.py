@@ -14,9 +14,9 @@ import json
 from pathlib import Path
 
 import basis.priors
-from basis.priors import load_prior, read_card, save_prior
+from basis.store import load_prior, read_card, save_prior
 
-EMBEDDED = Path(basis.priors.__file__).parent / "embedded"
+EMBEDDED = Path(basis.store.__file__).parent / "embedded"
 
 
 def quality_rows(path: Path) -> list[dict[str, object]]:

@@ -27,7 +27,8 @@ from basis.cli import main
 from basis.data import load_images
 from basis.metrics import psnr
 from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.priors import GaussianMixture, add_prior, list_priors, write_prior
+from basis.priors import GaussianMixture
+from basis.store import add_prior, list_priors, write_prior
 
 diffusers = pytest.importorskip("diffusers")
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from basis import bench, separate, separate_each
-from basis._workers import Stopped, run_all
 from basis.cli import main
 from basis.data import load_images
 from basis.pairs import draw_pairs
-from basis.priors import load_prior
+from basis.separation import Stopped, run_all
+from basis.store import load_prior
 
 
 def test_quality_counts_what_separate_counts(tiny_prior):

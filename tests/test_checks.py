@@ -9,7 +9,8 @@ from basis import BasisError
 from basis.checks import check_prior, gaussian_errors, verdict
 from basis.cli import main
 from basis.data import load_images
-from basis.priors import FunctionPrior, GaussianMixture, LikelihoodPrior, from_denoiser, load_prior
+from basis.priors import FunctionPrior, GaussianMixture, LikelihoodPrior, from_denoiser
+from basis.store import load_prior
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from basis._choose import CHOICES
 from basis.cli import main
-from basis.cli._common import _CHOICES, _SAMPLERS
+from basis.cli._arguments import _CHOICES, _SAMPLERS
 from basis.data import read_mixture
-from basis.priors import load_prior
-from basis.priors._store import find_prior
 from basis.samplers import SAMPLERS
+from basis.separation import CHOICES
+from basis.store import load_prior
+from basis.store import find_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
 

@@ -10,7 +10,8 @@ import basis
 from basis import BasisError
 from basis.cli import main
 from basis.nn import Denoiser, UNet, UNetConfig
-from basis.priors import GaussianMixture, describe_module, save_prior
+from basis.priors import GaussianMixture
+from basis.store import describe_module, save_prior
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import basis
 from basis.data import load_images
 from basis.metrics import psnr, summarise
 from basis.pairs import draw_pairs
-from basis.priors import read_card
-from basis.priors._store import find_prior
+from basis.store import read_card
+from basis.store import find_prior
 
 
 def test_card_is_complete():

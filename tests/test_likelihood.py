@@ -13,15 +13,9 @@ from basis.metrics import psnr
 from basis.mixings import mixture
 from basis.nn import Glow, GlowConfig
 from basis.pairs import draw_pairs
-from basis.priors import (
-    GaussianMixture,
-    Ladder,
-    LikelihoodPrior,
-    describe_module,
-    load_prior,
-    save_prior,
-)
+from basis.priors import GaussianMixture, Ladder, LikelihoodPrior
 from basis.samplers import Noise, Problem
+from basis.store import describe_module, load_prior, save_prior
 from basis.studies import bits, gradient_norms
 
 
@@ -140,7 +134,7 @@ def test_glow_survives_much_noise():
 
 
 def test_ladder_saves_and_loads(tmp_path):
-    from basis.priors import describe_module, save_prior
+    from basis.store import describe_module, save_prior
 
     torch.manual_seed(0)
     config = GlowConfig(size=4, levels=1, depth=1, width=4)

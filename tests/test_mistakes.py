@@ -10,7 +10,8 @@ from test_cli import fails as refused
 from basis import BasisError, separate
 from basis.checks import check_prior
 from basis.cli import main
-from basis.priors import from_denoiser, load_prior, write_prior
+from basis.priors import from_denoiser
+from basis.store import load_prior, write_prior
 from basis.training import TrainConfig
 
 

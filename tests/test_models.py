@@ -7,7 +7,8 @@ import torch
 
 from basis.cli import main
 from basis.nn import VAE, PixelCNN, PixelCNNConfig, VAEConfig
-from basis.priors import LikelihoodPrior, load_prior
+from basis.priors import LikelihoodPrior
+from basis.store import load_prior
 
 
 def shaken(module):

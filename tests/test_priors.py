@@ -5,15 +5,8 @@ import torch
 
 import basis
 from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
-from basis.priors import (
-    DenoiserPrior,
-    GaussianMixture,
-    describe_module,
-    list_priors,
-    load_prior,
-    read_card,
-    save_prior,
-)
+from basis.priors import DenoiserPrior, GaussianMixture
+from basis.store import describe_module, list_priors, load_prior, read_card, save_prior
 
 
 @pytest.fixture

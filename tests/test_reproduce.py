@@ -136,7 +136,7 @@ def test_the_command_makes_a_page(tmp_path, capsys):
 
 
 def test_the_command_knows_every_piece():
-    from basis.cli._reproduce import _NAMES
+    from basis.cli._reproduce_command import _NAMES
 
     assert tuple(PIECES) == _NAMES
     json.dumps(list(PIECES))

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, separate
-from basis._choose import Ranking
-from basis._search import _ORDER, EFFORTS, Plan, Round, Search, have_an_order, plan_for
 from basis.metrics import psnr
 from basis.nn import Denoiser, UNet, UNetConfig
 from basis.samplers import Noise, Problem
+from basis.separation import _ORDER, EFFORTS, Plan, Ranking, Round, Search, have_an_order, plan_for
 from basis.training import fit_variance
 
 

@@ -18,12 +18,11 @@ from basis._version import __version__
 
 if TYPE_CHECKING:
     from basis import data, metrics, mixings, nn, priors, samplers, training
-    from basis._colour import colorize
-    from basis._sample import sample
-    from basis._separate import Progress, Result, separate, separate_each
     from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
-    from basis.priors import DenoiserPrior, GaussianMixture, Prior, list_priors, load_prior
+    from basis.priors import DenoiserPrior, GaussianMixture, Prior
     from basis.samplers import Sampler
+    from basis.separation import Progress, Result, colorize, sample, separate, separate_each
+    from basis.store import list_priors, load_prior
 
 # Public names load where they are first used, so that `import basis` and `basis --help` answer at once.
 _HOMES = {
@@ -31,19 +30,19 @@ _HOMES = {
     "GaussianMixture": "basis.priors",
     "Mixing": "basis.mixings",
     "Prior": "basis.priors",
-    "Progress": "basis._separate",
-    "Result": "basis._separate",
+    "Progress": "basis.separation",
+    "Result": "basis.separation",
     "Sampler": "basis.samplers",
-    "colorize": "basis._colour",
+    "colorize": "basis.separation",
     "grey": "basis.mixings",
     "grey_mixture": "basis.mixings",
-    "list_priors": "basis.priors",
-    "load_prior": "basis.priors",
+    "list_priors": "basis.store",
+    "load_prior": "basis.store",
     "mixture": "basis.mixings",
     "mixtures": "basis.mixings",
-    "sample": "basis._sample",
-    "separate": "basis._separate",
-    "separate_each": "basis._separate",
+    "sample": "basis.separation",
+    "separate": "basis.separation",
+    "separate_each": "basis.separation",
 }
 _ROOMS = ("data", "metrics", "mixings", "nn", "priors", "samplers", "training")
 

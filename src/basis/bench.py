@@ -15,11 +15,10 @@ from torch import Tensor
 from basis import metrics
 from basis._errors import BasisError
 from basis._figures import Table, level_line, new_figure, save_figure
-from basis._search import EFFORTS
-from basis._separate import Progress, separate, separate_each
 from basis.pairs import Pairs
 from basis.priors import Prior
 from basis.samplers import SAMPLERS
+from basis.separation import EFFORTS, Progress, separate, separate_each
 
 __all__ = [
     "WAYS",
@@ -141,7 +140,7 @@ def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Sp
 
     from torch.utils.flop_counter import FlopCounterMode
 
-    from basis._workers import default_workers, threads
+    from basis.separation import default_workers, threads
 
     device = prior.device or torch.device("cpu")
     x = torch.rand(batch, *prior.shape, device=device)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from basis.baselines._average import Average
-from basis.baselines._base import Baseline, Job
+from basis.baselines._baseline import Baseline, Job
 from basis.baselines._conv_nmf import ConvNMF
 from basis.baselines._gan import SD
 from basis.baselines._nes import NES

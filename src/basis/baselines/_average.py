@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from basis.baselines._base import Baseline, Job
+from basis.baselines._baseline import Baseline, Job
 
 
 class Average(Baseline):

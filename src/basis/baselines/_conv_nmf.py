@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.baselines._base import Baseline, Job, each_once
+from basis.baselines._baseline import Baseline, Job, each_once
 
 _TINY = 1e-8
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from basis.baselines._base import Baseline, Job, Tell, draw_mixture
-from basis.baselines._networks import Separator, train
+from basis.baselines._baseline import Baseline, Job, Tell, draw_mixture
+from basis.baselines._separator import Separator, train
 
 
 class NES(Baseline):

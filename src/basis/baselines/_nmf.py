@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from basis.baselines._base import Baseline, Job, each_once
+from basis.baselines._baseline import Baseline, Job, each_once
 
 _TINY = 1e-8
 

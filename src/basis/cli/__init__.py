@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name in words:  # only the command at hand is imported
-            module = importlib.import_module(f"basis.cli._{name}")
+            module = importlib.import_module(f"basis.cli._{name}_command")
             module.add(child)
             child.set_defaults(run=module.run)
     args = parser.parse_args(words)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from basis.priors._base import Prior, as_sigmas
+from basis.priors._prior import Prior, as_sigmas
 
 
 class DenoiserPrior(Prior):

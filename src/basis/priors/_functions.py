@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.priors._base import Prior, as_sigmas
 from basis.priors._likelihood import LikelihoodPrior
+from basis.priors._prior import Prior, as_sigmas
 
 Function = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.priors._base import Prior, as_sigmas
+from basis.priors._prior import Prior, as_sigmas
 
 
 class GaussianMixture(Prior):

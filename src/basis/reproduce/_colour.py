@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from basis import BasisError, metrics, mixings, panels
-from basis._colour import colouring
 from basis._figures import Table
 from basis.data import load_images
 from basis.mixings import Mixing
@@ -18,6 +17,7 @@ from basis.priors import Prior
 from basis.reproduce._baselines import baseline
 from basis.reproduce._pieces import Piece, Workshop, dB, png
 from basis.reproduce._shards import Shard
+from basis.separation import colouring
 
 NETWORK = "efficientnet-lite0"
 """What sets of photos are compared by: it can be had from a package registry, Inception's weights cannot."""

@@ -16,13 +16,14 @@ from basis.data import load_images
 from basis.mixings import Mixing
 from basis.pairs import Pairs, draw_pairs
 from basis.perception import Eyes, Gaussian, gaussian_of, load_network
-from basis.priors import Prior, list_priors, load_prior
+from basis.priors import Prior
 from basis.reproduce._shards import Shard, Shards
+from basis.store import list_priors, load_prior
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from basis._separate import Progress
+    from basis.separation import Progress
 
 BATCH = 32
 """Mixtures in a shard: what an interruption can cost at most."""

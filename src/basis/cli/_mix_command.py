@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from basis.cli._common import add_noise, add_root, number, seed_number
+from basis.cli._arguments import add_noise, add_root, number, seed_number
 
 EPILOG = """\
 examples:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from basis._errors import BasisError
-    from basis.cli._sources import source_images
+    from basis.cli._source_images import source_images
     from basis.data import MixtureFile, write_mixture
     from basis.mixings import mixture
 

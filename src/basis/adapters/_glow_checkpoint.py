@@ -17,9 +17,10 @@ from typing import Any
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.adapters._tensorflow import read_checkpoint
+from basis.adapters._tensorflow_checkpoint import read_checkpoint
 from basis.nn import Glow, GlowConfig
-from basis.priors import Ladder, describe_module, save_prior
+from basis.priors import Ladder
+from basis.store import describe_module, save_prior
 
 _AVERAGE = "/ExponentialMovingAverage"
 _NORM = {"actnorm_center/b": "bias", "actnorm_scale/logs": "logs"}

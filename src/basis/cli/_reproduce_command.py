@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from basis._files import write_text
-from basis.cli._common import add_root, add_seed_and_device, device_from, number, out_folder
+from basis.cli._arguments import add_root, add_seed_and_device, device_from, number, out_folder
 
 _NAMES = (
     "teaser", "mnist-agnostic", "mnist-split", "cifar-agnostic", "cifar-split", "colour", "class-priors",

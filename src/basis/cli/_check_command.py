@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_json,
     add_root,
     add_seed_and_device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_root,
     add_seed_and_device,
     device_from,
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from basis import colorize, load_prior
-    from basis.cli._sources import source_image
+    from basis.cli._source_images import source_image
     from basis.panels import pictures_panel, to_picture, write_picture
 
     out = out_folder(args.out)

@@ -41,9 +41,9 @@ from basis.nn import (
     VAEConfig,
     VarianceHead,
 )
-from basis.priors._base import Prior
 from basis.priors._denoiser import DenoiserPrior
 from basis.priors._likelihood import Ladder, LikelihoodPrior
+from basis.priors._prior import Prior
 
 CARD, WEIGHTS = "card.json", "weights.safetensors"
 _EMBEDDED = Path(__file__).parent / "embedded"

@@ -34,7 +34,7 @@ _SAMPLERS = (
     "noise-conditioned",
     "greedy",
 )
-_CHOICES = ("first", "energy", "likelihood", "both")  # as in `basis._choose`
+_CHOICES = ("first", "energy", "likelihood", "both")  # as in `basis.separation._ranking`
 _SHORTCUTS = ("levels", "steps", "delta", "weight", "sigma_max", "sigma_min", "temperature")
 
 
@@ -238,8 +238,7 @@ def priors_from(args: argparse.Namespace) -> list[Prior]:
 
 def sampler_from(args: argparse.Namespace) -> Sampler | None:
     """The sampler that `add_sampling`'s arguments describe; None where an effort is to decide."""
-    from basis._search import plan_for
-    from basis._separate import make_sampler
+    from basis.separation import make_sampler, plan_for
 
     given = {name: getattr(args, name) for name in _SHORTCUTS if getattr(args, name) is not None}
     for text in args.set:

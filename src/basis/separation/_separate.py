@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from basis import metrics
-from basis._choose import Choice, Ranking
 from basis._errors import BasisError
-from basis._search import Found, Plan, Report, Search, Seeds, have_an_order, plan_for
 from basis._version import __version__
-from basis._workers import default_workers, run_all
 from basis.mixings import Mixing, mixtures
 from basis.priors import Prior
 from basis.samplers import SAMPLERS, Noise, Problem, Sampler, check_finite, item_seeds
 from basis.samplers import finish as finish_sample
+from basis.separation._ranking import Choice, Ranking
+from basis.separation._search import Found, Plan, Report, Search, Seeds, have_an_order, plan_for
+from basis.separation._workers import default_workers, run_all
 
 __all__ = ["Progress", "Result", "separate", "separate_each"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from basis._figures import Table
 from basis._files import write_text
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_pairs,
     add_root,
     add_sampling,

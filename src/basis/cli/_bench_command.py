@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from basis._files import write_text
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_json,
     add_pairs,
     add_root,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._common import add_root, number, out_folder, seed_number
+from basis.cli._arguments import add_root, number, out_folder, seed_number
 
 EPILOG = """\
 examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_json,
     add_pairs,
     add_root,

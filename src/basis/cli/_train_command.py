@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_root,
     add_training_set,
     data_record,
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from basis._errors import BasisError
-    from basis.priors import describe_module
+    from basis.store import describe_module
     from basis.training import (
         Denoising,
         Likelihood,
@@ -171,7 +171,7 @@ def export(
     that of the prior which the run started from.
     """
     from basis.nn import Denoiser
-    from basis.priors import describe_module, save_prior
+    from basis.store import describe_module, save_prior
     from basis.training import fit_variance
 
     name = args.name or trainer.folder.resolve().name
@@ -315,7 +315,7 @@ def glow_config(args: argparse.Namespace, channels: int, size: int, **more: Any)
 def _start_from(module: nn.Module, args: argparse.Namespace) -> nn.Module | None:
     """Gives the module a prior's weights, which a resumed run then replaces by its own; the prior's variance head, if any."""
     from basis._errors import BasisError
-    from basis.priors import load_prior
+    from basis.store import load_prior
 
     prior = load_prior(args.init, root=args.data_root)
     try:

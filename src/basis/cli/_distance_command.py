@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from basis.cli._common import add_json, add_root, natural, write_json
+from basis.cli._arguments import add_json, add_root, natural, write_json
 
 EPILOG = """\
 examples:

@@ -11,7 +11,7 @@ import torch
 from basis._errors import BasisError
 from basis._weights import put_weights, read_pickle, tensors_of
 from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.priors import describe_module, save_prior
+from basis.store import describe_module, save_prior
 
 _KEYS = ("sigma_begin", "sigma_end", "image_size", "logit_transform")
 

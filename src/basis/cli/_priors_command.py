@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from basis.cli._common import add_json, add_root, write_json
+from basis.cli._arguments import add_json, add_root, write_json
 
 EPILOG = """\
 examples:
@@ -32,8 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis import BasisError
-    from basis.priors import add_prior, list_priors, read_card
-    from basis.priors._store import find_prior
+    from basis.store import add_prior, list_priors, read_card
+    from basis.store import find_prior
 
     if args.name == "add":
         if not args.source:

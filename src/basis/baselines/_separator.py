@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from basis.baselines._base import Tell, cosine_factor
+from basis.baselines._baseline import Tell, cosine_factor
 from basis.nn import UNet, UNetConfig
 from basis.training._muon import Muon
 

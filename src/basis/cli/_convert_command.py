@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._common import natural, number
+from basis.cli._arguments import natural, number
 
 EPILOG = """\
 examples:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_noise,
     add_root,
     add_sampling,

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis._separate import Progress
 from basis.priors import Prior
 from basis.samplers._base import Noise, item_seeds
+from basis.separation._separate import Progress
 
 BEND = 7.0
 """How much more closely small noise levels lie together (Karras et al. 2022, arXiv:2206.00364)."""

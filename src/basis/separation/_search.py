@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from basis import metrics
-from basis._choose import Choice, Ranking
 from basis._errors import BasisError
 from basis.mixings import Mixing
 from basis.priors import Prior
 from basis.samplers import Gibbs, Noise, Problem, check_finite, finish, settle
+from basis.separation._ranking import Choice, Ranking
 
 EFFORTS = {"fast": 100, "balanced": 300, "best": 1000}
 """Named efforts, in network calls per source."""

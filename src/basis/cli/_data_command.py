@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from basis.cli._common import add_json, add_root, write_json
+from basis.cli._arguments import add_json, add_root, write_json
 
 
 def add(parser: argparse.ArgumentParser) -> None:

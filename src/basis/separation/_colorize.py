@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from basis._errors import BasisError
-from basis._separate import Progress, Result, separate
 from basis.mixings import grey as grey_mixing
 from basis.priors import Prior, Tiled
+from basis.separation._separate import Progress, Result, separate
 
 
 def colorize(

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from basis.cli._common import (
+from basis.cli._arguments import (
     add_root,
     add_seed_and_device,
     add_training_set,
@@ -55,8 +55,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis._errors import BasisError
-    from basis.cli._train import glow_config, pixel_moments
-    from basis.priors import save_prior
+    from basis.cli._train_command import glow_config, pixel_moments
+    from basis.store import save_prior
     from basis.studies import paper_sigmas
     from basis.training import TrainConfig, ladder_weights, plot_ladder, train_ladder
 
