@@ -14,8 +14,7 @@ from basis.cli._arguments import _CHOICES, _SAMPLERS
 from basis.data import read_mixture
 from basis.samplers import SAMPLERS
 from basis.separation import CHOICES
-from basis.store import load_prior
-from basis.store import find_prior
+from basis.store import find_prior, load_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
 

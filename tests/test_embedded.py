@@ -6,8 +6,7 @@ import basis
 from basis.data import load_images
 from basis.metrics import psnr, summarise
 from basis.pairs import draw_pairs
-from basis.store import read_card
-from basis.store import find_prior
+from basis.store import find_prior, read_card
 
 
 def test_card_is_complete():

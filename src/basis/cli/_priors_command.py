@@ -32,8 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Does it."""
     from basis import BasisError
-    from basis.store import add_prior, list_priors, read_card
-    from basis.store import find_prior
+    from basis.store import add_prior, find_prior, list_priors, read_card
 
     if args.name == "add":
         if not args.source:
