@@ -16,7 +16,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis.priors import Prior
-from basis.samplers._base import geometric
+from basis.samplers import geometric
 
 __all__ = ["Finding", "check_prior", "gaussian_errors", "verdict"]
 
