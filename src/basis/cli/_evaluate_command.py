@@ -20,14 +20,15 @@ from basis.cli._arguments import (
 EPILOG = """\
 examples:
   basis evaluate --data mnist --pairs 256 --effort best --json best.json
-  basis evaluate --data mnist --pairs 256 --sampler basis              the paper's settings
-  basis evaluate --data mnist --pairs 256 --sampler basis --delta 3e-5 --weight 2      its authors' code
-  basis evaluate --data sample --pairs 16 --effort fast                a quick look with no data
+  basis evaluate --data mnist --pairs 256 --sampler basis      the paper's settings
+  basis evaluate --data mnist --pairs 256 --sampler basis --delta 3e-5 --weight 2
+                                                               the settings of its authors' code
+  basis evaluate --data sample --pairs 16 --effort fast        a quick look with no data
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the arguments of `basis evaluate`."""
     parser.epilog = EPILOG
     add_pairs(parser, 256)
     add_sampling(parser)
@@ -36,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Separates test mixtures and prints their PSNR beside that of the average."""
     import torch
 
     from basis import metrics, mixings
