@@ -1,10 +1,12 @@
 """Test mixtures: which signals are added together, and how."""
 
+import numpy as np
 import pytest
 import torch
 
 from basis import BasisError
-from basis.data import ImageSet, load_images
+from basis.cli import main
+from basis.data import ImageSet, load_images, read_mixture
 from basis.pairs import Pairs, draw_pairs
 
 
@@ -37,3 +39,23 @@ def test_sets_of_sound_are_drawn_from():
     assert torch.equal(pairs.sources[3, 1], sounds[pairs.indices[3, 1]])
     with pytest.raises(BasisError, match="no class groups"):
         draw_pairs(ImageSet(sounds, None, "sounds", "a test"), 4, protocol="split")
+
+
+def test_sounds_are_mixed_on_the_command_line(tmp_path, capsys):
+    sounds = np.random.default_rng(0).normal(size=(2, 1, 40)).astype(np.float32) * 3
+    files = [str(tmp_path / name) for name in ("a.npy", "b.npy")]
+    for file, sound in zip(files, sounds, strict=True):
+        np.save(file, sound)
+    out = tmp_path / "m.npz"
+    mix = ["mix", *files, "--alphas", "1", "-0.5", "--out", str(out)]
+    assert main([*mix, "--dims", "1"]) == 0
+    found = read_mixture(out)
+    assert np.allclose(found.mixture[0], sounds[0] - 0.5 * sounds[1], atol=1e-6)
+    assert np.array_equal(found.sources[0], sounds)
+    assert "1 x" in capsys.readouterr().out
+    # Without a word on their axes (1, 40) are pictures, which have values from 0 to 1.
+    assert main(mix) == 2
+    assert "--dims 1" in capsys.readouterr().err
+    np.save(files[0], np.zeros((3, 1, 40)))
+    assert main([*mix, "--dims", "1"]) == 2
+    assert "holds 3 signals" in capsys.readouterr().err

@@ -37,7 +37,9 @@ def source_image(reference: str, root: str | None, dims: int | None = None) -> T
             return signals[0]
     image = read_image(reference)
     if image.min() < 0 or image.max() > 1:
-        raise BasisError(f"{reference}: a source's pixels must lie in [0, 1]")
+        raise BasisError(
+            f"{reference}: a source's pixels must lie in [0, 1]; sound is read with --dims 1"
+        )
     return image
 
 

@@ -24,12 +24,15 @@ def to_picture(
 
     Args:
         signal: (channels, height, width): an image, pixel by pixel; one or three channels are grey
-            or colour, others are laid side by side. (channels, time): a waveform per channel.
+            or colour, others are laid side by side. (channels, time) or (time): a waveform per
+            channel.
         low, high: The values shown darkest and brightest (lowest and highest); None: the signal's
             own least and largest.
         cell: Height in pixels of a waveform, which is twice as wide; images have a pixel per value.
     """
     values = signal.detach().cpu().float()
+    if values.ndim == 1:
+        values = values[None]
     if values.ndim not in (2, 3):
         raise BasisError(
             f"a signal of shape {tuple(values.shape)} cannot be drawn; "
@@ -51,7 +54,7 @@ def residual_picture(residual: Tensor, span: float, *, cell: int = 112) -> Image
     """What is left of an observation: white at zero, red above, blue below; waveforms as such.
 
     Args:
-        residual: (channels, *size).
+        residual: Of an observation, (channels, *size).
         span: The size of a residual that is shown in full colour, or at the edge of its cell.
     """
     if residual.ndim != 3:

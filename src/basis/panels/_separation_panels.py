@@ -77,7 +77,7 @@ def separation_panel(
     told = [f"rms {255 * r:.2f}/255" if is_unit else f"rms {r:.2g}" for r in size]
     left = [residual_picture(r, (top - bottom) / RESIDUAL_GAIN or 1.0, cell=cell) for r in residual]
     columns.append(Column(f"residual ×{RESIDUAL_GAIN}", left, told))
-    return draw_sheet(columns, names, title, factor_for(mixture[0], cell))
+    return draw_sheet(columns, names, title, factor_for(sources[0, 0], cell))
 
 
 def states_panel(

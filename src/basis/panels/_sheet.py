@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -139,5 +140,4 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 
     # Pillow's own font has no Greek and no accents, which titles and names of files have.
     file = resources.files("basis.panels").joinpath("fonts", "DejaVuSans.ttf")
-    with file.open("rb") as opened:
-        return ImageFont.truetype(opened, size)
+    return ImageFont.truetype(io.BytesIO(file.read_bytes()), size)
