@@ -14,10 +14,10 @@ import sys
 import tarfile
 from pathlib import Path
 
+import local_server
 import numpy as np
 import pytest
 import torch
-from local_server import serve  # noqa: F401
 from PIL import Image
 
 from basis._errors import BasisError
@@ -36,6 +36,7 @@ from basis.data import (
     write_mixture,
 )
 
+serve = local_server.serve
 ROOT = data_root()
 needs_mnist = pytest.mark.skipif(
     not (ROOT / "MNIST").is_dir(), reason=f"MNIST is not in {ROOT}: basis data download mnist"
@@ -119,7 +120,8 @@ def save(path: Path, pixels, **options) -> Path:
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, basis; before = set(sys.modules); import basis.data; "
-        "print(sorted({'torch', 'numpy', 'PIL', 'tqdm', 'pooch', 'requests'} & (set(sys.modules) - before))); "
+        "heavy = {'torch', 'numpy', 'PIL', 'tqdm', 'pooch', 'requests'}; "
+        "print(sorted(heavy & (set(sys.modules) - before))); "
         "basis.data.catalogue(); "
         "print(sorted({'torch', 'numpy', 'PIL'} & (set(sys.modules) - before)))"
     )

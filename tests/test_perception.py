@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from local_server import serve  # noqa: F401
 
 from basis import BasisError
 from basis.cli import main
@@ -21,6 +20,8 @@ from basis.perception import (
     load_inception,
     load_network,
 )
+
+serve = local_server.serve
 
 
 def test_frechet_distance_is_exact_for_known_gaussians():
@@ -97,7 +98,7 @@ def test_a_classifier_is_trained_kept_and_found_again(tmp_path, capsys):
 
 
 def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else(tmp_path, serve):
-    """The whole path of FID and Inception Score, with a thin network in the published one's place."""
+    """The whole path of FID and Inception Score, with a thin network for the published one."""
     torch.manual_seed(0)
     thin = InceptionV3(thin=16, classes=12)
     path = tmp_path / "weights.pth"
