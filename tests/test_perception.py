@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 
+import local_server
 import pytest
 import torch
 
