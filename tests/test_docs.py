@@ -102,7 +102,7 @@ def contributed(monkeypatch):
 def test_the_sampler_of_contributing_separates(contributed, toy_prior):
     from basis import separate
 
-    truth = toy_prior.means[[[1, 2], [3, 1]]]
+    truth = toy_prior.means[torch.tensor([[1, 2], [3, 1]])].reshape(2, 2, *toy_prior.shape)
     sampler = contributed["ddnm"].Ddnm()
     assert sampler.name == "ddnm"
     result = separate(truth.sum(dim=1), toy_prior, sampler=sampler, samples=8, choose="energy")
@@ -138,3 +138,8 @@ def test_the_family_of_contributing_can_be_built_and_trained(contributed):
         errors.append(error.item())
     assert errors[-1] < 0.9 * errors[0]
     assert torch.allclose(network(clean, 1e-6 * sigma), clean, atol=1e-4)
+
+
+def test_the_table_of_contributing_is_defined(contributed):
+    table = contributed["four_digits"].TABLE
+    assert table.name == "four-digits" and table.share("full") == 1.0
