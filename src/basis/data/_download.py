@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from basis._errors import BasisError
 from basis._files import whole_file
@@ -158,13 +159,35 @@ def _download_url(url: str, to: Path, name: str, progress: bool, timeout: float)
     # Loaded here: reading data that is there needs neither. Not `pooch.retrieve`, which knows no
     # mirrors and leaves files that only their owner can read.
     import pooch
-    from tqdm import tqdm
 
-    bar: object = False
-    if progress:
-        # A bar without a total has no truth value, which pooch asks for; it sets the total itself.
-        bar = tqdm(total=1, unit="B", unit_scale=True, desc=name)
+    bar = _Bar(name) if progress else False
     pooch.HTTPDownloader(progressbar=bar, chunk_size=_BLOCK, timeout=timeout)(url, str(to), None)
+
+
+class _Bar:
+    """A progress bar for pooch that shows once the server has answered, and not before."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.total = name, 0
+        self.bar: Any = None
+
+    def update(self, count: int) -> None:
+        """Adds bytes; pooch has set `total`, to zero where the server does not tell it."""
+        if self.bar is None:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=self.total or None, unit="B", unit_scale=True, desc=self.name)
+        self.bar.update(count)
+
+    def reset(self) -> None:
+        """Back to zero: pooch then adds the total, since its last block may be a short one."""
+        if self.bar is not None:
+            self.bar.n = 0
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
 
 
 def _reason(error: Exception, timeout: float) -> str:
