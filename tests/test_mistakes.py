@@ -182,3 +182,33 @@ def test_what_the_commands_leave_can_be_compared(capsys, tmp_path):
     assert main(["sample", "mnist", "--count", "3", "--steps", "1", "--out", str(drawn)]) == 0
     assert main(["distance", str(drawn), "sample", "--splits", "1"]) == 0
     assert "(3 images," in capsys.readouterr().out
+
+
+def test_sound_where_pictures_are_needed(capsys, tmp_path):
+    sound = tmp_path / "sound.npz"
+    np.savez(sound, images=np.zeros((8, 1, 50), "float32"), labels=np.arange(8) % 2)
+    assert "takes pictures" in refused(capsys, "distance", sound, "sample")
+    words = ["classifier", "--data", sound, "--out", tmp_path / "o"]
+    assert "trained on pictures" in refused(capsys, *words)
+    assert "pictures only" in refused(capsys, "distance", sound, "sample", "--size", 8)
+    loud = tmp_path / "loud.npy"
+    np.save(loud, np.full((1, 50), 3.0))
+    out = tmp_path / "m.npz"
+    assert "--dims 1" in refused(capsys, "mix", loud, loud, "--out", out)
+    assert not out.exists() and not (tmp_path / "o").exists()
+
+
+def test_an_offline_download_says_what_to_do(capsys, tmp_path, monkeypatch):
+    import requests
+
+    def offline(*args, **settings):
+        raise requests.ConnectionError("no route")
+
+    monkeypatch.setattr(requests, "get", offline)
+    said = refused(capsys, "data", "download", "cifar10", "--data-root", tmp_path)
+    assert "(no connection)" in said and "fetch it by hand" in said
+    monkeypatch.setattr(requests, "get", lambda *a, **s: (_ for _ in ()).throw(requests.Timeout()))
+    assert "no answer in 30 s" in refused(
+        capsys, "data", "download", "mnist", "--data-root", tmp_path
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

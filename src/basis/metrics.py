@@ -1,7 +1,10 @@
-"""How good a separation is, by the protocol of the paper's tables.
+"""How good a separation is.
 
-PSNR is taken on [0, 1] after clamping, per component 10 log10(1 / mse), averaged over components under the best
-permutation of each mixture.
+PSNR follows the protocol of the paper's tables: on [0, 1] after clamping, per component
+10 log10(1 / mse), averaged over components under the best permutation of each mixture. Signals
+of another range give their bounds; for sound there are `snr` and `si_sdr`.
+
+Sources and estimates are (batch, k, channels, *size), of any size.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from basis._errors import BasisError
+
 __all__ = [
     "Summary",
     "match",
@@ -20,27 +25,65 @@ __all__ = [
     "reorder",
     "residual_steps",
     "rms",
+    "si_sdr",
+    "snr",
+    "squared_distances",
     "ssim",
     "summarise",
 ]
 
-_FLOOR = 1e-10  # a mean squared error that counts as none: PSNR is capped at 100 dB
+_FLOOR = 1e-10  # a ratio of powers that counts as zero: decibels stay between -100 and 100
+_WINDOW = 11  # side of SSIM's Gaussian window of deviation 1.5
 
 
-def psnr_matrix(estimate: Tensor, truth: Tensor) -> Tensor:
-    """PSNR of every estimated component against every true one.
+def squared_distances(estimate: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared difference of every estimated component from every true one.
 
     Shapes:
-        estimate, truth: (batch, k, channels, height, width).
+        estimate, truth: (batch, k, channels, *size).
         returns: (batch, k estimated, k true).
     """
-    e, t = estimate.clamp(0, 1).flatten(2), truth.clamp(0, 1).flatten(2)
-    mse = (e[:, :, None] - t[:, None]).square().mean(dim=-1)
+    _check_shapes(estimate, truth)
+    e, t = estimate.flatten(2), truth.flatten(2)
+    return (e[:, :, None] - t[:, None]).square().mean(dim=-1)
+
+
+def psnr_matrix(
+    estimate: Tensor,
+    truth: Tensor,
+    low: float | None = 0.0,
+    high: float | None = 1.0,
+    *,
+    peak: float | None = None,
+) -> Tensor:
+    """PSNR of every estimated component against every true one: 10 log10(peak^2 / mse).
+
+    Args:
+        estimate, truth: (batch, k, channels, *size).
+        low, high: The range of the values, to which both are clamped; None for no bound.
+        peak: The largest difference that the signals can show; high - low by default.
+
+    Returns:
+        (batch, k estimated, k true), in dB, at most 100.
+    """
+    if peak is None:
+        if low is None or high is None:
+            raise BasisError(
+                "the PSNR of signals without bounds needs a peak: give low and high, or peak"
+            )
+        peak = high - low
+    if not (math.isfinite(peak) and peak > 0):
+        raise BasisError(f"the peak of a PSNR must be a number above 0, not {peak:g}")
+    if low is not None or high is not None:
+        estimate, truth = estimate.clamp(low, high), truth.clamp(low, high)
+    mse = squared_distances(estimate, truth) / peak**2
     return -10 * mse.clamp_min(_FLOOR).log10()
 
 
 def match(scores: Tensor) -> Tensor:
     """The permutation with the largest total score for each item.
+
+    To match by distance, give its negative: `match(-squared_distances(estimate, truth))`.
 
     Shapes:
         scores: (batch, k, k), rows are estimates and columns are truths.
@@ -56,44 +99,88 @@ def match(scores: Tensor) -> Tensor:
 
 
 def reorder(estimate: Tensor, truth: Tensor) -> Tensor:
-    """The estimated components in the order of the true ones."""
-    order = match(psnr_matrix(estimate, truth))
-    return torch.stack([e[o] for e, o in zip(estimate, order, strict=True)])
+    """The estimated components in the order of the true ones.
+
+    They are matched by squared distance, which tells signals of any range apart; a PSNR that
+    clamps sees all values below its range as one.
+    """
+    return _in_order(estimate, match(-squared_distances(estimate, truth)))
 
 
-def psnr(estimate: Tensor, truth: Tensor) -> Tensor:
-    """PSNR per mixture in dB under the best permutation: (batch,)."""
-    scores = psnr_matrix(estimate, truth)
-    return scores.gather(1, match(scores)[:, None]).mean(dim=(1, 2))
+def psnr(
+    estimate: Tensor,
+    truth: Tensor,
+    low: float | None = 0.0,
+    high: float | None = 1.0,
+    *,
+    peak: float | None = None,
+) -> Tensor:
+    """PSNR per mixture in dB under the permutation that is best for it: (batch,).
+
+    Arguments are those of `psnr_matrix`.
+    """
+    return _best(psnr_matrix(estimate, truth, low, high, peak=peak))
+
+
+def snr(estimate: Tensor, truth: Tensor) -> Tensor:
+    """Signal-to-noise ratio per mixture in dB under the permutation that is best for it: (batch,).
+
+    Per component 10 log10(|t|^2 / |e - t|^2), from -100 to 100, averaged over components.
+    """
+    _check_shapes(estimate, truth)
+    e, t = estimate.flatten(2)[:, :, None], truth.flatten(2)[:, None]
+    return _best(_decibels(t.square().sum(dim=-1), (e - t).square().sum(dim=-1)))
+
+
+def si_sdr(estimate: Tensor, truth: Tensor) -> Tensor:
+    """Scale-invariant signal-to-distortion ratio per mixture in dB, best permutation: (batch,).
+
+    Le Roux et al. 2019 (arXiv:1811.02508): with a = <e, t> / |t|^2, per component
+    10 log10(|a t|^2 / |a t - e|^2), from -100 to 100, averaged over components. Means are not
+    removed first.
+    """
+    _check_shapes(estimate, truth)
+    e, t = estimate.flatten(2)[:, :, None], truth.flatten(2)[:, None]
+    power = t.square().sum(dim=-1, keepdim=True)
+    scaled = (e * t).sum(dim=-1, keepdim=True) / power.clamp_min(torch.finfo(t.dtype).tiny) * t
+    return _best(_decibels(scaled.square().sum(dim=-1), (scaled - e).square().sum(dim=-1)))
 
 
 def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
-    """Structural similarity per mixture, the mean over components in the order that PSNR matches: (batch,).
+    """Structural similarity per mixture, the mean over components in PSNR's order: (batch,).
 
-    Wang et al. 2004: a Gaussian window of 11 pixels and deviation 1.5, on [0, 1] after clamping, without the border
-    where the window does not fit.
+    Wang et al. 2004: a Gaussian window of 11 pixels and deviation 1.5, on [0, 1] after clamping,
+    without the border where the window does not fit.
+
+    Shapes:
+        estimate, truth: (batch, k, channels, height, width), sides of at least 11.
     """
-    e, t = (x.clamp(0, 1).flatten(0, 1).double() for x in (reorder(estimate, truth), truth))
-    at = torch.arange(11, dtype=torch.float64, device=e.device) - 5
-    line = (-at.square() / (2 * 1.5**2)).exp()
-    line = line / line.sum()
-    channels = e.shape[1]
-    window = (line[:, None] * line).expand(channels, 1, 11, 11)
-
-    def blur(x: Tensor) -> Tensor:
-        return torch.nn.functional.conv2d(x, window, groups=channels)
-
-    mean_e, mean_t = blur(e), blur(t)
-    var_e, var_t = blur(e * e) - mean_e**2, blur(t * t) - mean_t**2
-    both = blur(e * t) - mean_e * mean_t
-    c1, c2 = 0.01**2, 0.03**2
-    similar = (2 * mean_e * mean_t + c1) * (2 * both + c2)
-    similar = similar / ((mean_e**2 + mean_t**2 + c1) * (var_e + var_t + c2))
-    return similar.flatten(1).mean(dim=1).view(truth.shape[:2]).mean(dim=1).to(truth.dtype)
+    if truth.ndim != 5 or min(truth.shape[-2:]) < _WINDOW:
+        raise BasisError(
+            f"SSIM compares pictures (batch, k, channels, height, width) with sides of at least "
+            f"{_WINDOW}, not {tuple(truth.shape)}"
+        )
+    try:
+        # Loaded here: it takes as long as torch itself, and only tables ask for SSIM.
+        from torchmetrics.functional.image import structural_similarity_index_measure
+    except ImportError as error:
+        raise BasisError("SSIM needs a package: pip install 'basis-separation[metrics]'") from error
+    ordered = _in_order(estimate, match(psnr_matrix(estimate, truth)))
+    e, t = (x.clamp(0, 1).flatten(0, 1).double() for x in (ordered, truth))
+    _, full = structural_similarity_index_measure(
+        e, t, sigma=1.5, kernel_size=_WINDOW, data_range=1.0, return_full_image=True
+    )
+    # The library goes on over the border with mirrored pixels; Wang et al. leave the border out.
+    edge = _WINDOW // 2
+    inner = full[..., edge : full.shape[-2] - edge, edge : full.shape[-1] - edge]
+    return inner.flatten(1).mean(dim=1).view(truth.shape[:2]).mean(dim=1).to(truth.dtype)
 
 
 def residual_steps(residual: Tensor) -> Tensor:
-    """A root mean square of m - A x in 8-bit steps: below 1 a mixture is reproduced as exactly as it was stored."""
+    """A root mean square of m - A x in 8-bit steps.
+
+    Below 1, a mixture is reproduced as exactly as a picture file stores it.
+    """
     return 255 * residual
 
 
@@ -117,7 +204,31 @@ class Summary:
 
 
 def summarise(values: Tensor) -> Summary:
-    """What a table shows of one value per item."""
+    """Mean, median and standard error of one value per item, as tables show them."""
     v = values.detach().double().flatten()
     spread = v.std().item() if len(v) > 1 else math.nan
     return Summary(v.mean().item(), v.quantile(0.5).item(), spread / math.sqrt(len(v)), len(v))
+
+
+def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
+    if estimate.shape != truth.shape or truth.ndim < 3:
+        raise BasisError(
+            f"estimate and truth must have one shape (batch, k, channels, *size), "
+            f"not {tuple(estimate.shape)} and {tuple(truth.shape)}"
+        )
+
+
+def _in_order(estimate: Tensor, order: Tensor) -> Tensor:
+    return torch.stack([e[o] for e, o in zip(estimate, order, strict=True)])
+
+
+def _best(scores: Tensor) -> Tensor:
+    """(batch, k, k) to the mean score of the best permutation, (batch,)."""
+    return scores.gather(1, match(scores)[:, None]).mean(dim=(1, 2))
+
+
+def _decibels(signal: Tensor, noise: Tensor) -> Tensor:
+    """10 log10 of a ratio of powers, from -100 to 100; nothing over nothing is -100."""
+    floor = torch.finfo(signal.dtype).tiny
+    ratio = signal / noise.clamp_min(floor)
+    return 10 * ratio.clamp(_FLOOR, 1 / _FLOOR).log10()
