@@ -64,3 +64,14 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor], refusal: str) 
     if odd:
         raise BasisError(f"{refusal}: {odd[0]}")
     module.load_state_dict(dict(weights), strict=False)
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Lays out the weights of two-dimensional convolutions channels last, which is faster; returns it.
+
+    `Module.to(memory_format=...)` would refuse modules with weights of five axes.
+    """
+    for p in module.parameters():
+        if p.ndim == 4:
+            p.data = p.data.to(memory_format=torch.channels_last)
+    return module

@@ -7,31 +7,20 @@ deterministic, differentiable function of the image.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import VAEConfig
 from basis.nn._levels import LevelEmbedding
 
-
-@dataclass(frozen=True)
-class VAEConfig:
-    """Sizes of a `VAE`: two halvings of the side, then dense layers to `latent` numbers; `draws` estimate the bound."""
-
-    channels: int = 1
-    size: int = 28
-    width: int = 32
-    latent: int = 32
-    draws: int = 4
-    embedding: int = 64
-    mean: float = 0.5
-    std: float = 0.5
+__all__ = ["VAE"]
 
 
 class VAE(nn.Module):
-    """A lower bound of log p_sigma(x), for images in [0, 1] and any sigma."""
+    """A lower bound of log p_sigma(x), for images of any range and any sigma."""
 
     def __init__(self, config: VAEConfig) -> None:
         super().__init__()
@@ -64,7 +53,7 @@ class VAE(nn.Module):
     def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The evidence bound in nats, (batch,): training draws afresh, evaluation with the fixed draws."""
         c = self.config
-        spread = (sigma.view(-1, 1, 1, 1).square() + c.std**2).sqrt()
+        spread = (per_item(sigma, x).square() + c.std**2).sqrt()
         u = (x - c.mean) / spread
         emb = self.embed(sigma)
         mean, log_std = self._encode(u, emb)
