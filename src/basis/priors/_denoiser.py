@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from basis.priors._prior import Prior, as_sigmas
 
 
-class DenoiserPrior(Prior):
+class DenoiserPrior(Prior, nn.Module):
     """A module that denoises images in [0, 1], as a prior.
 
     Args:
@@ -28,23 +28,28 @@ class DenoiserPrior(Prior):
     def __init__(
         self,
         module: nn.Module,
-        shape: tuple[int, int, int],
+        shape: tuple[int, ...],
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "denoiser",
-        card: dict[str, Any] | None = None,
+        low: float | None = 0.0,
+        high: float | None = 1.0,
+        center: float | None = None,
+        spread: float | None = None,
+        errors: Any = None,
+        card: Any = None,
         chunk: int = 256,
     ) -> None:
-        self.module = module.eval().requires_grad_(False)
-        if any(p.ndim == 4 for p in self.module.parameters()):
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        nn.Module.__init__(self)
+        self.module = module
+        self.low, self.high, self.center, self.errors = low, high, center, dict(errors or {})
+        self.spread = 0.3 if spread is None else spread
         self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
-        self.name, self.card, self.chunk = name, card or {}, chunk
+        self.name, self.card, self.chunk = name, card, chunk
 
     def to(self, device: torch.device | str | None = None, dtype: Any = None) -> DenoiserPrior:
-        self.module.to(device=device, dtype=dtype)
-        return self
+        return nn.Module.to(self, device, dtype)
 
     @property
     def device(self) -> torch.device | None:
@@ -52,15 +57,15 @@ class DenoiserPrior(Prior):
         return None if p is None else p.device
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return self._apply(lambda x, s: (self.module(x, s),), x, sigma)[0]
+        return self._call(lambda x, s: (self.module(x, s),), x, sigma)[0]
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         if getattr(self.module, "head", None) is not None:
-            mean, variance = self._apply(self.module.moments, x, sigma)  # type: ignore[arg-type]
+            mean, variance = self._call(self.module.moments, x, sigma)  # type: ignore[arg-type]
             return mean, variance
         return super().moments(x, sigma)
 
-    def _apply(
+    def _call(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
         """The network's answers in the precision of x, cut into chunks."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from basis._errors import BasisError
+from basis._tensors import per_item
 from basis.priors._prior import Prior, as_sigmas
 
 
@@ -48,7 +49,7 @@ def call_log_prob(model: Any, x: Tensor, sigma: Tensor) -> Tensor:
     return model.log_prob(x, sigma)
 
 
-class LikelihoodPrior(Prior):
+class LikelihoodPrior(Prior, nn.Module):
     """A model with a likelihood as a prior: its score is the gradient of log p.
 
     Args:
@@ -69,22 +70,27 @@ class LikelihoodPrior(Prior):
     def __init__(
         self,
         model: nn.Module | Mapping[float, nn.Module] | Any,
-        shape: tuple[int, int, int],
+        shape: tuple[int, ...],
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "likelihood",
-        spread: float = 0.3,
-        card: dict[str, Any] | None = None,
+        low: float | None = 0.0,
+        high: float | None = 1.0,
+        center: float | None = None,
+        spread: float | None = None,
+        errors: Any = None,
+        card: Any = None,
         chunk: int = 256,
     ) -> None:
+        nn.Module.__init__(self)
         self.model = Ladder(model) if isinstance(model, Mapping) else model
         if not callable(getattr(self.model, "log_prob", None)):
             raise BasisError("a likelihood prior needs a model with log_prob(x, sigma)")
-        if isinstance(self.model, nn.Module):
-            self.model.eval().requires_grad_(False)
+        self.low, self.high, self.center, self.errors = low, high, center, dict(errors or {})
+        self.spread = 0.3 if spread is None else spread
         self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
-        self.name, self.spread, self.card, self.chunk = name, spread, card or {}, chunk
+        self.name, self.card, self.chunk = name, card, chunk
 
     @property
     def module(self) -> Any:
@@ -92,9 +98,7 @@ class LikelihoodPrior(Prior):
         return self.model
 
     def to(self, device: torch.device | str | None = None, dtype: Any = None) -> LikelihoodPrior:
-        if isinstance(self.model, nn.Module):
-            self.model.to(device=device, dtype=dtype)
-        return self
+        return nn.Module.to(self, device, dtype)
 
     @property
     def device(self) -> torch.device | None:
@@ -115,7 +119,7 @@ class LikelihoodPrior(Prior):
         return torch.cat([self._gradient(*p) for p in pieces]).to(x.dtype)
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
+        s = per_item(sigma, x)
         return x + s.square() * self.score(x, sigma)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:

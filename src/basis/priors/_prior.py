@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._tensors import per_item
 
 P = TypeVar("P", bound="Prior")
 
@@ -31,13 +32,17 @@ class Prior(ABC):
         card: What is known of it (data, training, quality, licence), for records.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     sigma_min: float
     sigma_max: float
     name: str = "prior"
     cost: int = 1
     spread: float = 0.3
-    card: Mapping[str, Any] = MappingProxyType({})
+    card: Any = None
+    low: float | None = 0.0
+    high: float | None = 1.0
+    center: float | None = None
+    errors: Mapping[float, float] = MappingProxyType({})
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -62,17 +67,16 @@ class Prior(ABC):
             variance = torch.tensor(level, dtype=x.dtype, device=x.device)
         else:
             variance = s.square() * self.spread**2 / (s.square() + self.spread**2)
-        return self.denoise(x, sigma), variance.view(-1, 1, 1, 1).expand(x.shape)
+        return self.denoise(x, sigma), per_item(variance, x).expand(x.shape)
 
     @property
     def _errors(self) -> dict[float, float]:
         """Held-out squared error / sigma^2 by sigma, from the card."""
-        errors = self.card.get("training", {}).get("held_out_error_over_sigma2", {})
-        return {float(sigma): float(error) for sigma, error in errors.items()}
+        return dict(self.errors)
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """grad log p_sigma(x); shapes as in `denoise`."""
-        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
+        s = per_item(sigma, x)
         return (self.denoise(x, sigma) - x) / s.square()
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
