@@ -1,6 +1,7 @@
 r"""Puts a trained prior into the package, with what was measured of it on its card.
 
-    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." --licence "..." \
+    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." \
+        --licence "..." \
         --quality a.json b.json
 
 Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or

@@ -1,7 +1,8 @@
 """azula: a `Denoiser` as a prior, and with it the models of its plugins (EDM, ADM and others).
 
-azula's x_t = alpha_t x + sigma_t n is ours divided by alpha_t, at noise level sigma_t / alpha_t; the time of a noise level is
-found by bisection, because a schedule may be any decreasing signal-to-noise ratio over [0, 1].
+azula's x_t = alpha_t x + sigma_t n is ours divided by alpha_t, at noise level sigma_t / alpha_t;
+the time of a noise level is found by bisection, because a schedule may be any decreasing
+signal-to-noise ratio over [0, 1].
 """
 
 from __future__ import annotations

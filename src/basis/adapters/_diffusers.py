@@ -1,8 +1,9 @@
 """diffusers: an unconditional `UNet2DModel` with its scheduler as a prior.
 
-A scheduler says how its x_t relates to a clean image: x_t = sqrt(a_t) (x + s_t n) with s_t = sqrt((1 - a_t) / a_t) for the VP
-family (DDPM, DDIM and the solvers that share their betas), x_t = x + s n for VE (NCSN++). Noise levels map to s exactly;
-between two time indices the index is interpolated in log s. Pixels of [-1, 1] are converted, which doubles sigma.
+A scheduler says how its x_t relates to a clean image: x_t = sqrt(a_t) (x + s_t n) with
+s_t = sqrt((1 - a_t) / a_t) for the VP family (DDPM, DDIM and the solvers that share their betas),
+x_t = x + s n for VE (NCSN++). Noise levels map to s exactly; between two time indices the index is
+interpolated in log s. Pixels of [-1, 1] are converted, which doubles sigma.
 """
 
 from __future__ import annotations
@@ -138,11 +139,12 @@ def from_diffusers(
     """A prior from a pipeline, from its folder, or from a model and its scheduler.
 
     Args:
-        source: A pipeline (anything with `unet` and `scheduler`), a folder as `save_pretrained` writes it, or a
-            `UNet2DModel`.
+        source: A pipeline (anything with `unet` and `scheduler`), a folder as `save_pretrained`
+            writes it, or a `UNet2DModel`.
         scheduler: The scheduler that the model was trained with, when the source is a model alone.
         size: The side of the images, where the model's configuration does not tell.
-        pixels: The values that stand for black and white; (-1, 1), and (0, 1) for NCSN++, by default.
+        pixels: The values that stand for black and white; (-1, 1), and (0, 1) for NCSN++, by
+            default.
         chunk: Most images per call.
     """
     if isinstance(source, str | Path):

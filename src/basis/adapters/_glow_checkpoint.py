@@ -1,9 +1,10 @@
 """Published Glow checkpoints (TensorFlow 1) as priors.
 
-The names are those of OpenAI's code (github.com/openai/glow) below a scope `model`; the paper's authors fine-tuned ten of them, one
-per noise level. Convolutions are stored (height, width, in, out) and become (out, in, height, width); the matrix W
-of a 1x1 convolution multiplies channels from the right, so that ours is its transpose; actnorms are stored as (1, 1,
-1, channels). What this package computes from them is what the published graph computes.
+The names are those of OpenAI's code (github.com/openai/glow) below a scope `model`; the paper's
+authors fine-tuned ten of them, one per noise level. Convolutions are stored (height, width, in,
+out) and become (out, in, height, width); the matrix W of a 1x1 convolution multiplies channels from
+the right, so that ours is its transpose; actnorms are stored as (1, 1, 1, channels). What this
+package computes from them is what the published graph computes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+
 from torch import Tensor
 
 from basis._errors import BasisError
@@ -109,8 +111,8 @@ def _read_flow(prefix: str | Path, size: int, noisy: bool) -> Glow:
     Args:
         prefix: The checkpoint's path without `.index`.
         size: The side of its images, which no weight tells.
-        noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did, or trained on
-            (v + u) / 256 - 1/2 with u uniform, as published.
+        noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did,
+            or trained on (v + u) / 256 - 1/2 with u uniform, as published.
     """
 
     def wanted(name: str) -> bool:

@@ -24,8 +24,10 @@ def read_ncsn(
     """A published checkpoint as a prior.
 
     Args:
-        checkpoint: A list whose first entry is the state of a `DataParallel` (or that state itself).
-        config: The `config.yml` that lies beside it: noise levels and image size. Published values else.
+        checkpoint: A list whose first entry is the state of a `DataParallel` (or that state
+            itself).
+        config: The `config.yml` that lies beside it: noise levels and image size. Published values
+            else.
         name: What records call the prior.
         sizes: `size`, `sigma_max`, `sigma_min`, where no file tells them.
     """
@@ -62,7 +64,7 @@ def read_ncsn(
 
 
 def _read_config(path: Path) -> dict[str, str]:
-    """The few values needed from a config.yml, which may carry Python objects: these are never built."""
+    """The few values needed from a config.yml; Python objects in it are never built."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

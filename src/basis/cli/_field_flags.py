@@ -42,7 +42,11 @@ def add_size_flags(group: argparse._ArgumentGroup, families: Iterable[Family]) -
         for field in _chosen(family):
             found.setdefault(field.name, []).append((family, field, hints[field.name]))
     for name, uses in found.items():
-        texts = [f"{fam.kind}: {f.metadata['help']} ({_shown(f.default)})" for fam, f, _ in uses]
+        families_of: dict[str, list[str]] = {}
+        for family, field, _ in uses:
+            default = f"{family.kind} {_shown(field.default)}"
+            families_of.setdefault(field.metadata["help"], []).append(default)
+        texts = [f"{text} ({', '.join(kinds)})" for text, kinds in families_of.items()]
         hint = uses[0][2]
         settings: dict[str, Any] = {"help": "; ".join(texts), "default": None}
         if get_origin(hint) is Literal:

@@ -24,7 +24,8 @@ examples:
   basis train --data mnist --architecture glow --out runs/glow --width 96 --sigma-max 1.0
 
 A run stopped at any moment (Ctrl-C too) goes on to the step when the same command is given again;
-raise --images to train longer. The folder then holds a prior: basis separate sample --prior runs/mnist
+raise --images to train longer. The folder then holds a prior:
+basis separate sample --prior runs/mnist
 """
 
 

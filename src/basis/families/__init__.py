@@ -1,7 +1,8 @@
 """Families: the kinds of network that can be trained or loaded, one file each.
 
-A file without a leading underscore in this folder describes one family: the sizes of its network, where the network
-is, and how it is trained. Nothing here imports torch, so that a command line can list all sizes at once.
+A file without a leading underscore in this folder describes one family: the sizes of its network,
+where the network is, and how it is trained. Nothing here imports torch, so that a command line can
+list all sizes at once.
 """
 
 from basis.families._family import (

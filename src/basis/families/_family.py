@@ -36,18 +36,21 @@ class Family:
     Attributes:
         kind: What cards and the command line call it.
         title: What a prior of this family is called: "score", "flow".
-        sizes: The dataclass of its sizes, each field made by `size_field`; None where another library has it.
-            Fields of these names are filled in by training: shape (of one signal), channels, size
-            (the side of square images), dims (number of axes after the channels), mean and std (of
-            the data's values), conditioned (one model for all noise levels).
+        sizes: The dataclass of its sizes, each field made by `size_field`; None where another
+            library has it. Fields of these names are filled in by training: shape (of one signal),
+            channels, size (the side of square images), dims (number of axes after the channels),
+            mean and std (of the data's values), conditioned (one model for all noise levels).
         module: Reference to the class of what a prior holds, for example "basis.nn:Glow".
         trainable: Whether `basis.training.train` takes it.
-        objective: What training minimises: a denoiser's error, or code length with the error of the gradient.
-        noise: How training draws noise levels: "focused" about one level, "continuous" log-uniformly and sometimes
-            none, or "discrete" from the module's own `levels`.
+        objective: What training minimises: a denoiser's error, or code length with the error of the
+            gradient.
+        noise: How training draws noise levels: "focused" about one level, "continuous"
+            log-uniformly and sometimes none, or "discrete" from the module's own `levels`.
         unit_range: Whether its values must be in [0, 1].
-        build: Makes the untrained module of a card's `architecture`; by default module(sizes(**network)).
-        describe: The `architecture` of a module without its kind; by default {"network": asdict(module.config)}.
+        build: Makes the untrained module of a card's `architecture`; by default
+            module(sizes(**network)).
+        describe: The `architecture` of a module without its kind; by default {"network":
+            asdict(module.config)}.
         belongs: Whether an instance of the class is of this family; always, by default.
     """
 
@@ -80,7 +83,7 @@ class Family:
         return refer(self.module)(self.make_sizes(architecture["network"]))
 
     def describe_module(self, module: Any) -> dict[str, Any] | None:
-        """The `architecture` from which `build_module` makes this module again; None for another family's."""
+        """The `architecture` that `build_module` takes; None for a module of another family."""
         if not isinstance(module, refer(self.module)):
             return None
         if self.belongs is not None and not self.belongs(module):

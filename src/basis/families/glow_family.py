@@ -12,10 +12,11 @@ from basis.families._family import Family, size_field
 class GlowConfig:
     """Sizes of a `Glow`.
 
-    `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
-    convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
-    coupling bounds its scale: "sigmoid" as published, "bounded" in both directions and in what its network is shown,
-    which stays invertible on inputs far from the training set.
+    `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels.
+    `lu` keeps the 1x1 convolutions as triangular factors; the published weights are plain matrices.
+    `scale` is how an affine coupling bounds its scale: "sigmoid" as published, "bounded" in both
+    directions and in what its network is shown, which stays invertible on inputs far from the
+    training set.
     """
 
     channels: int = size_field(1, "channels of the data", flag=False)

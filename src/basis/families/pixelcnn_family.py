@@ -9,7 +9,7 @@ from basis.families._family import Family, size_field
 
 @dataclass(frozen=True)
 class PixelCNNConfig:
-    """Sizes of a `PixelCNN`: residual blocks of `width` channels, logistics per pixel and channel."""
+    """Sizes of a `PixelCNN`: residual blocks of `width` channels, logistics per value."""
 
     channels: int = size_field(1, "channels of the data", flag=False)
     width: int = size_field(48, "channels")

@@ -13,10 +13,11 @@ from basis.families._family import Family, refer, size_field
 class UNetConfig:
     """Sizes of a `UNet`.
 
-    `fold` is the side of the square of pixels (or the length of the piece of a signal) laid into channels before the
-    first convolution, `widths` and `blocks` give channels and residual blocks per level (finest first; the blocks of
-    every level but the last are built twice, going down and coming up), and the last `attention` levels
-    carry self-attention. `dims` is the number of axes after the channels: 1 for signals, 2 for images, 3 for volumes.
+    `fold` is the side of the square of pixels (or the length of the piece of a signal) laid into
+    channels before the first convolution, `widths` and `blocks` give channels and residual blocks
+    per level (finest first; the blocks of every level but the last are built twice, going down and
+    coming up), and the last `attention` levels carry self-attention. `dims` is the number of axes
+    after the channels: 1 for signals, 2 for images, 3 for volumes.
     """
 
     channels: int = size_field(1, "channels of the data", flag=False)

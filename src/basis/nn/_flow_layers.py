@@ -1,4 +1,4 @@
-"""The layers of Glow: actnorm, invertible 1x1 convolution, coupling, and what noise levels do to them."""
+"""The layers of Glow: actnorm, invertible 1x1 convolution, coupling; all may know the noise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Shift(nn.Module):
 
 
 class ActNorm(nn.Module):
-    """x -> (x + bias) exp(3 logs); its first batch sets both so that the result has mean 0 and variance 1."""
+    """x -> (x + bias) exp(3 logs); the first batch sets both for mean 0 and variance 1."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -68,7 +68,8 @@ class InvertibleConv(nn.Module):
         s = upper.diagonal()
         self.permutation: Tensor
         self.sign: Tensor
-        # Not trained, but part of what the weights mean: kept as parameters so that they are saved with the rest.
+        # Not trained, but part of what the weights mean: kept as parameters so that they are saved
+        # with the rest.
         self.permutation = nn.Parameter(p, requires_grad=False)
         self.sign = nn.Parameter(s.sign(), requires_grad=False)
         self.log_s = nn.Parameter(s.abs().log())
@@ -106,7 +107,7 @@ class EdgeConv(nn.Module):
         self.weight = nn.Parameter(torch.randn(width, channels + extra, size, size) * 0.05)
 
     def forward(self, x: Tensor, norm: ActNorm | None = None) -> Tensor:
-        """The convolution, with the norm that follows it folded in: one pass over the result instead of three."""
+        """The convolution, with the norm that follows it folded in: one pass instead of three."""
         weight: Tensor = self.weight
         bias = None
         if norm is not None:
@@ -189,9 +190,10 @@ class Coupling(nn.Module):
         return cast(Tensor, self.out(h))
 
     def _seen(self, kept: Tensor) -> Tensor:
-        """What the network is shown: far-off values, which no training image has, look like merely large ones.
+        """What the network is shown: far-off values, which no image has, look merely large.
 
-        Otherwise every step's shifts grow with those of the step before, and sixteen steps on nothing is finite.
+        Otherwise every step's shifts grow with those of the step before, and sixteen steps on
+        nothing is finite.
         """
         return kept if self.published else REACH * torch.tanh(kept / REACH)
 

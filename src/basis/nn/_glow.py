@@ -1,11 +1,13 @@
 """Glow: a flow with an exact likelihood, optionally one flow for all noise levels.
 
-Kingma & Dhariwal 2018 (arXiv:1807.03039), in the layout of the published code, so that published weights fit: squeeze,
-steps of actnorm, invertible 1x1 convolution and coupling, split, per level; log-scales multiplied by 3; an extra
-input channel that marks the padded border; priors of the split-off half predicted from the half that stays.
+Kingma & Dhariwal 2018 (arXiv:1807.03039), in the layout of the published code, so that published
+weights fit: squeeze, steps of actnorm, invertible 1x1 convolution and coupling, split, per level;
+log-scales multiplied by 3; an extra input channel that marks the padded border; priors of the
+split-off half predicted from the half that stays.
 
-With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what noise adds to its
-spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma).
+With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what
+noise adds to its spread, and actnorm, couplings and priors are shifted and scaled by functions of
+log(sigma).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Glow(nn.Module):
         super().__init__()
         if config.size % 2**config.levels:
             raise ValueError(
-                f"{config.levels} levels need a side divisible by {2**config.levels}, not {config.size}"
+                f"{config.levels} levels need a side divisible by {2**config.levels}, "
+                f"not {config.size}"
             )
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
@@ -69,13 +72,13 @@ class Glow(nn.Module):
     def encode(self, x: Tensor, sigma: Tensor) -> list[Tensor]:
         """The latents, one per level (the finest first), each standardised by its own prior.
 
-        In double precision, as `decode` is: an image far from the training set has latents so large that
-        single precision would lose the image.
+        In double precision, as `decode` is: an image far from the training set has latents so large
+        that single precision would lose the image.
         """
         return self._double()._encode(x.double(), sigma.double())[0]
 
     def decode(self, latents: list[Tensor], sigma: Tensor) -> Tensor:
-        """The image with these latents: the exact inverse of `encode`, found in double precision."""
+        """The image with these latents: the inverse of `encode`, in double precision."""
         x = self._double()._decode([z.double() for z in latents], sigma.double())
         return x.to(self.started.dtype)
 
@@ -150,7 +153,7 @@ class Glow(nn.Module):
         return None if self.embed is None else self.embed(sigma)
 
     def _spread(self, sigma: Tensor, x: Tensor) -> Tensor:
-        """What the image is divided by, (batch or 1, 1, 1, 1): noise widens it only for a conditioned flow."""
+        """What the image is divided by, (batch or 1, 1, 1, 1); it may widen with the noise."""
         variance = self.config.std**2
         if not self.config.conditioned:
             return torch.full((1, 1, 1, 1), math.sqrt(variance), dtype=x.dtype, device=x.device)

@@ -1,8 +1,9 @@
 """An autoregressive model of images: every pixel given those above it and to its left.
 
-A small relative of PixelCNN++ (Salimans et al. 2017, arXiv:1701.05517): masked convolutions, a mixture of discretised
-logistics per pixel. It is told the noise level, so that one model is p_sigma for every sigma; a logistic's share of one
-8-bit step is differentiable in the pixel, so the model has a score.
+A small relative of PixelCNN++ (Salimans et al. 2017, arXiv:1701.05517): masked convolutions, a
+mixture of discretised logistics per pixel. It is told the noise level, so that one model is p_sigma
+for every sigma; a logistic's share of one 8-bit step is differentiable in the pixel, so the model
+has a score.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["PixelCNN"]
 
 
 class _Masked(nn.Conv2d):
-    """A convolution that sees only pixels before its own (and, after the first layer, its own features)."""
+    """A convolution that sees only pixels before its own (later layers: its own features too)."""
 
     def __init__(self, width_in: int, width: int, kernel: int, own: bool) -> None:
         super().__init__(width_in, width, kernel, padding=kernel // 2)
@@ -97,7 +98,7 @@ class PixelCNN(nn.Module):
 
 
 def _log_share(away: Tensor, half: Tensor, inverse: Tensor) -> Tensor:
-    """log of a logistic's probability of a step of half-width `half` at this distance from its centre.
+    """log of a logistic's probability of a step, of half-width `half`, this far from its centre.
 
     sigmoid(b) - sigmoid(a) = sigmoid(b) sigmoid(-a) (1 - exp(a - b)), which no rounding makes zero.
     """

@@ -20,7 +20,8 @@ from basis.families import UNetConfig
 __all__ = ["Denoiser", "UNet", "VarianceHead"]
 
 M = TypeVar("M", bound=nn.Module)
-_CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+_Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_CONVOLUTIONS: dict[int, type[_Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class _Attention(nn.Module):
@@ -224,7 +225,7 @@ class Denoiser(nn.Module):
         return (per_item(sigma, x).square() + self.std**2).sqrt()
 
     def output_scale(self, sigma: Tensor) -> Tensor:
-        """How strongly the network's output counts at sigma: the natural unit of the denoising error."""
+        """How strongly the network's output counts at sigma: the unit of the denoising error."""
         return sigma * self.std / (sigma.square() + self.std**2).sqrt()
 
 
@@ -240,7 +241,7 @@ def _zeroed(module: M) -> M:
     return module
 
 
-def _conv(dims: int, width_in: int, width: int, kernel: int = 3) -> nn.Module:
+def _conv(dims: int, width_in: int, width: int, kernel: int = 3) -> _Conv:
     return _CONVOLUTIONS[dims](width_in, width, kernel, padding=kernel // 2)
 
 

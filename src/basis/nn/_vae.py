@@ -1,7 +1,7 @@
 """A variational autoencoder whose evidence bound stands for log p.
 
-Kingma & Welling 2013 (arXiv:1312.6114). The bound is estimated with draws that are fixed once, so that it is a
-deterministic, differentiable function of the image.
+Kingma & Welling 2013 (arXiv:1312.6114). The bound is estimated with draws that are fixed once, so
+that it is a deterministic, differentiable function of the image.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class VAE(nn.Module):
         self.noise = nn.Parameter(draws, requires_grad=False)
 
     def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """The evidence bound in nats, (batch,): training draws afresh, evaluation with the fixed draws."""
+        """The evidence bound in nats, (batch,): training draws afresh, evaluation does not."""
         c = self.config
         spread = (per_item(sigma, x).square() + c.std**2).sqrt()
         u = (x - c.mean) / spread

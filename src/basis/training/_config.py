@@ -72,5 +72,7 @@ class TrainConfig:
 
     def in_units(self, unit: float) -> TrainConfig:
         """The same with all noise levels filled in: `unit` times those for pictures."""
-        missing = {n: unit * s for n, s in _NOISE.items() if getattr(self, n) is None}
+        missing: dict[str, Any] = {
+            name: unit * level for name, level in _NOISE.items() if getattr(self, name) is None
+        }
         return replace(self, **missing)

@@ -72,7 +72,7 @@ def as_signals(
 
 def check_values(values: Tensor) -> None:
     """Raises where a tensor is nothing to train on."""
-    if values.dtype != torch.uint8 and not values.is_floating_point() or values.ndim < 2:
+    if values.ndim < 2 or not (values.dtype == torch.uint8 or values.is_floating_point()):
         raise BasisError(
             "training data must be uint8 or floats of shape (n, channels, ...), not "
             f"{values.dtype} of shape {tuple(values.shape)}"

@@ -72,8 +72,8 @@ def train(
         init: A prior, or its name or folder, whose weights a new run starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
-        variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of each
-            value, and no more than the run itself saw; 0 for none.
+        variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
+            each value, and no more than the run itself saw; 0 for none.
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute.

@@ -202,7 +202,9 @@ class Trainer:
 
     def save(self) -> None:
         """Writes everything the next step depends on, whole or not at all."""
-        tensors = {f"average.{n}": p for n, p in self.average.module.named_parameters()}
+        tensors: dict[str, Tensor] = {
+            f"average.{n}": p for n, p in self.average.module.named_parameters()
+        }
         tensors |= {f"model.{n}": p for n, p in self.model.named_parameters()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
