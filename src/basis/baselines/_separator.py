@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from basis.baselines._baseline import Tell, cosine_factor
 from basis.nn import UNet, UNetConfig
-from basis.training._muon import Muon
+from basis.training import Muon
 
 
 class Separator(nn.Module):

@@ -151,7 +151,7 @@ class Workshop:
             each = [self.about(p) for p in prior]
             told: dict[str, Any] = {key: [e[key] for e in each] for key in ("prior", "sum")}
         else:
-            told = {"prior": prior.describe(), "sum": prior.card.get("sha256")}
+            told = {"prior": prior.describe(), "sum": prior.card and prior.card.sha256}
         return {"data": self.data, "seed": self.seed} | told | settings
 
     def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
