@@ -19,9 +19,9 @@ _COMMANDS = {
     "evaluate": "measure PSNR on test mixtures",
     "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
     "study": "gradients, likelihoods and cost of priors, as data and figures",
-    "distance": "how far a set of images is from another, through the eyes of a network",
+    "distance": "how far a set of images is from another, by the features of a network",
     "reproduce": "the tables and figures of the paper, made again",
-    "train": "train a score prior on images",
+    "train": "train a prior on images",
     "ladder": "train one flow per noise level, each from the one below",
     "classifier": "train a small classifier, whose features distances are taken in",
     "sample": "images drawn from a prior: what it believes",
@@ -33,6 +33,9 @@ _COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
+    words: Sequence[str] = ()
+    """the command line, for flags that depend on other flags"""
+
     def error(self, message: str) -> NoReturn:
         # One line: the usage is a --help away.
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -56,9 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if name in words:  # only the command at hand is imported
             module = importlib.import_module(f"basis.cli._{name}_command")
+            child.words = words
             module.add(child)
             child.set_defaults(run=module.run)
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        from basis.cli._sampling import setting_hint
+
+        hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
+        parser.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
     args.line = shlex.join(["basis", *words])
     try:
         args.run(args)

@@ -17,13 +17,14 @@ from basis.cli._arguments import (
 
 EPILOG = """\
 examples:
-  basis colorize photo.png                      three colourings of a photo, grey or not (its colours are not looked at)
+  basis colorize photo.png                      three colourings; a photo's own colours are not used
   basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
   basis colorize sample-photos:4                one of the photos that ship with the package
 
-Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are drawn at --side pixels along the
-longer side at most, through overlapping tiles where that is more than the prior was trained on, and laid over the photo at its own
-size. More pixels take longer and see less of the photo at once.
+Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are
+drawn at --side pixels along the longer side at most, through overlapping tiles where that is more
+than the prior was trained on, and laid over the photo at its own size. More pixels take longer and
+see less of the photo at once.
 """
 
 
@@ -40,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Colours every photo and writes its colourings, a panel and a record."""
     import torch
 
     from basis import colorize, load_prior

@@ -7,17 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._arguments import (
-    add_json,
-    add_pairs,
-    add_root,
-    add_sampling,
-    priors_from,
-    run_separation,
-    sampler_from,
-    way,
-    write_json,
-)
+from basis.cli._arguments import add_json, add_pairs, add_root, write_json
+from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 EPILOG = """\
 examples:

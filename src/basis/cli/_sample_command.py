@@ -1,4 +1,4 @@
-"""`basis sample`: images drawn from a prior, to see what it believes."""
+"""`basis sample`: signals drawn from a prior, to see what it believes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPILOG = """\
 examples:
   basis sample mnist                            32 digits: samples.png and samples.npy
   basis sample runs/photos --count 2048 --out drawn
-  basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far they are from photos
+  basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far from photos
 """
 
 _ROW, _SHOWN = 8, 64
@@ -38,7 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Draws from the prior and writes the draws, a picture and a record."""
     import numpy as np
 
     from basis import load_prior, sample
@@ -50,9 +50,11 @@ def run(args: argparse.Namespace) -> None:
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(prior, args.count, steps=args.steps, seed=args.seed, progress=progress)
     images = images.cpu()
+    pixels = (prior.low, prior.high) == (0.0, 1.0)
+    stored = images.mul(255).round().byte() if pixels else images
     with whole_file(out / "samples.npy") as path, path.open("wb") as file:
-        np.save(file, images.mul(255).round().byte().numpy())
-    write_picture(out / "samples.png", grid(images[:_SHOWN], _ROW))
+        np.save(file, stored.numpy())
+    write_picture(out / "samples.png", grid(images[:_SHOWN], _ROW, low=prior.low, high=prior.high))
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})
     print(f"picture: {out / 'samples.png'}  images: {out / 'samples.npy'}")

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._arguments import (
-    add_noise,
-    add_root,
-    add_sampling,
-    natural,
-    number,
-    out_folder,
-    priors_from,
-    run_separation,
-    sampler_from,
-    way,
-    write_json,
-)
+from basis._errors import BasisError
+from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from basis import Mixing, Prior, Result
@@ -31,12 +24,16 @@ examples:
   basis separate sample --count 6 --out separated       the built-in digits, mixed here
   basis separate mixture.npz --out separated            a file from `basis mix`
   basis separate two.png --alphas 0.5 0.5               a picture that is the average of two
-  basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos; larger than the prior's 32x32 by overlapping tiles
-  basis separate sample --k 4 --effort best             four digits in one picture, looked at long
+  basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos, in tiles where larger
+  basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
+  basis separate sample --k 4 --effort best             four digits in one picture
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
+  basis separate --sampler gibbs --help                 the settings of a sampler
 
-Pixels of a mixture are in the units of sum alpha_i x_i with sources in [0, 1].
+Values of a mixture are in the units of sum alpha_i x_i with sources in the prior's range.
 """
+
+_SHOWN = 24  # mixtures in the panel
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +46,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="image files, .npy, .npz, or the name of a data set to mix from (default: sample)",
     )
     parser.add_argument(
-        "--alphas", type=number, nargs="+", help="a weight per source (default: 1 1)"
+        "--alphas",
+        type=number,
+        nargs="+",
+        action="append",
+        help="a weight per source (default: 1 1); given several times, one row for each of several "
+        "mixtures of the same sources",
     )
     parser.add_argument("--k", type=natural, help="number of sources, all with alpha 1")
     parser.add_argument(
@@ -70,8 +72,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_root(parser)
 
 
+@dataclass(frozen=True)
+class _Input:
+    """What is to be separated: names, mixtures, and the truth and weights where they are known."""
+
+    names: list[str]
+    mixture: Tensor
+    truth: Tensor | None
+    weights: list[list[float]] | None
+
+
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Separates the inputs and writes sources, panel and record."""
     from basis import metrics
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled
@@ -79,15 +91,18 @@ def run(args: argparse.Namespace) -> None:
     sampler = sampler_from(args)
     out = out_folder(args.out)
     priors = priors_from(args)
-    names, mixture, truth, alphas = _read(args)
+    _check_weights(args)
+    given = _read(args, priors[0])
+    mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
-    mixing = _mixing(args, priors, alphas, mixture)
+    mixing = _mixing(args, priors, given)
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
     sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
 
-    shown = min(len(names), 24)
+    low, high = priors[0].low, priors[0].high
+    shown = min(len(names), _SHOWN)
     called = " and ".join(dict.fromkeys(p.name for p in priors))
     title = f"{called} prior, {way(args)}, {result.evaluations} network evaluations per mixture"
     panel = separation_panel(
@@ -97,26 +112,23 @@ def run(args: argparse.Namespace) -> None:
         truth=None if truth is None else truth[:shown],
         names=names[:shown],
         title=title,
+        low=low,
+        high=high,
     )
-    for name, item in zip(names, sources, strict=True):
-        for i, image in enumerate(item):
-            write_picture(out / f"{name}-source{i + 1}.png", to_picture(image))
+    if len(priors[0].shape) == 3:
+        for name, item in zip(names, sources, strict=True):
+            for i, image in enumerate(item):
+                picture = to_picture(image, low=low, high=high)
+                write_picture(out / f"{name}-source{i + 1}.png", picture)
     _write_arrays(out / "sources.npz", mixture, result, sources, truth)
     write_picture(out / "panel.png", panel)
     if result.kept:
-        write_picture(out / "states.png", _states_panel(names[:shown], mixture, result))
-    record = _record(args, names, result, truth)
+        write_picture(out / "states.png", _states_panel(names[:shown], mixture, result, low, high))
+    record = _record(args, names, result, truth, low, high)
     write_json(out / "run.json", record)
-    if truth is not None:
-        print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth))} dB")
-    worst = result.residual.max().item() * 255
-    print(f"residual at most {worst:.2f}/255 rms, {result.seconds:.1f} s")
-    if worst > 1 and not args.noise:
-        print(
-            "basis separate: warning: no sources in [0, 1] make this mixture; are the alphas those it was mixed with, "
-            "and its pixels in their units?",
-            file=sys.stderr,
-        )
+    if truth is not None and low is not None and high is not None:
+        print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
+    _print_residual(args, result, priors[0])
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
@@ -125,112 +137,153 @@ def run(args: argparse.Namespace) -> None:
     print(f"picture: {out / 'panel.png'}")
 
 
-def _read(
-    args: argparse.Namespace,
-) -> tuple[list[str], Tensor, Tensor | None, list[float] | None]:
-    """Names, mixtures, truth where known, and the alphas that a file brings."""
-    import torch
+def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:
+    """How far the sources are from the mixture, with a warning where they cannot make it."""
+    width = (
+        prior.spread / 0.3 if prior.low is None or prior.high is None else prior.high - prior.low
+    )
+    worst = result.residual.max().item() / width * 255
+    print(f"residual at most {worst:.2f}/255 rms, {result.seconds:.1f} s")
+    if worst > 1 and not args.noise:
+        print(
+            "basis separate: warning: no sources in the prior's range make this mixture; are the "
+            "alphas those it was mixed with, and its values in their units?",
+            file=sys.stderr,
+        )
 
-    from basis._errors import BasisError
-    from basis.data import load_images, read_mixture
-    from basis.data._places import NAMES
-    from basis.pairs import draw_pairs
+
+def _check_weights(args: argparse.Namespace) -> None:
+    """Refuses weights that contradict each other before anything is read."""
+    rows = args.alphas or []
+    if len({len(row) for row in rows}) > 1:
+        raise BasisError("every --alphas must have one weight per source, all equally many")
+    if rows and args.k and len(rows[0]) != args.k:
+        raise BasisError(f"{len(rows[0])} alphas for k = {args.k}; give one alpha per source")
+    if args.noise < 0:
+        raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
+
+
+def _read(args: argparse.Namespace, prior: Prior) -> _Input:
+    from basis.data import NAMES
 
     if len(args.inputs) == 1 and args.inputs[0] in NAMES:
-        if args.grey or args.mask:
-            raise BasisError(
-                "--grey and --mask go with files of mixtures, not with a data set's name"
-            )
-        images = load_images(args.inputs[0], "test", root=args.data_root)
-        alphas = args.alphas or [1.0] * (args.k or max(2, len(args.prior or ())))
-        pairs = draw_pairs(images, args.count, k=len(alphas), seed=args.seed)
-        mixed = pairs.mix(alphas)
-        mixed = add_noise(mixed, args.noise, args.seed)
-        digits = max(2, len(str(args.count)))
-        names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
-        return names, mixed, pairs.sources, alphas
+        return _from_data_set(args)
+    return _from_files(args, prior)
 
-    names = []
-    mixtures: list[Tensor] = []
-    truths: list[Tensor | None] = []
+
+def _from_data_set(args: argparse.Namespace) -> _Input:
+    """Mixtures of the test images of a data set, made here."""
+    from basis import mixtures
+    from basis.data import load_images
+    from basis.pairs import draw_pairs
+
+    if args.grey or args.mask:
+        raise BasisError("--grey and --mask go with files of mixtures, not with a data set's name")
+    images = load_images(args.inputs[0], "test", root=args.data_root)
+    rows = args.alphas or [[1.0] * (args.k or max(2, len(args.prior or ())))]
+    pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
+    mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+    digits = max(2, len(str(args.count)))
+    names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
+    return _Input(names, mixed, pairs.sources, rows)
+
+
+def _from_files(args: argparse.Namespace, prior: Prior) -> _Input:
+    """Mixtures from files; with several rows of weights, so many files are one observation."""
+    import torch
+
+    from basis.data import read_mixture
+
+    files = [read_mixture(path, dims=len(prior.shape) - 1) for path in args.inputs]
+    names: list[str] = []
     brought: list[float] | None = None
-    for path in args.inputs:
-        file = read_mixture(path)
-        stem = Path(path).stem
-        count = len(file.mixture)
+    for path, file in zip(args.inputs, files, strict=True):
+        stem, count = Path(path).stem, len(file.mixture)
         names += [stem] if count == 1 else [f"{stem}-{i + 1:04d}" for i in range(count)]
-        mixtures.append(file.mixture.float())
-        truths.append(None if file.sources is None else file.sources.float())
+        if file.mixture.shape[1:] != files[0].mixture.shape[1:]:
+            raise BasisError(
+                f"{path} has shape {tuple(file.mixture.shape[1:])}, {args.inputs[0]} has "
+                f"{tuple(files[0].mixture.shape[1:])}; separate them one at a time"
+            )
         if file.alphas is not None:
             own = file.alphas.tolist()
             if brought is not None and own != brought:
                 raise BasisError(f"{path} was mixed with other alphas than the files before it")
             brought = own
-    for path, m in zip(args.inputs, mixtures, strict=True):
-        if m.shape[1:] != mixtures[0].shape[1:]:
-            raise BasisError(
-                f"{path} has shape {tuple(m.shape[1:])}, {args.inputs[0]} has "
-                f"{tuple(mixtures[0].shape[1:])}; separate them one at a time"
-            )
-    duplicated = {n for n in names if names.count(n) > 1}
-    if duplicated:
+    mixture = torch.cat([file.mixture.float() for file in files])
+    rows = len(args.alphas or [()])
+    if rows > 1 and mixture.shape[1] == prior.shape[0]:
+        names, mixture = _stack(names, mixture, rows)
+    if len(set(names)) < len(names):
         names = [f"{i + 1:02d}-{n}" for i, n in enumerate(names)]
-    known = [t for t in truths if t is not None]
-    truth = torch.cat(known) if len(known) == len(truths) else None
-    return names, torch.cat(mixtures), truth, brought
+    known = [file.sources.float() for file in files if file.sources is not None]
+    truth = torch.cat(known) if len(known) == len(files) and rows == 1 else None
+    return _Input(names, mixture, truth, None if brought is None else [brought])
+
+
+def _stack(names: list[str], mixture: Tensor, rows: int) -> tuple[list[str], Tensor]:
+    """Every `rows` mixtures become one observation of the same sources."""
+    if len(mixture) % rows:
+        raise BasisError(
+            f"{len(mixture)} mixtures for {rows} rows of --alphas; give {rows} mixtures of the "
+            "same sources for every observation"
+        )
+    stacked = mixture.unflatten(0, (-1, rows)).flatten(1, 2)
+    return names[::rows], stacked
 
 
 def _large_enough(priors: list[Prior], mixture: Tensor) -> list[Prior]:
-    """The priors for images of the mixture's size: through overlapping tiles where it is larger than theirs."""
+    """The priors for signals of the mixture's size, through tiles where it is larger than theirs."""
     from basis.priors import Tiled
 
-    height, width = mixture.shape[2:]
+    size = tuple(mixture.shape[2:])
     tiles = [p.shape[1:] for p in priors]
-    if any((height, width) == t or height < t[0] or width < t[1] for t in tiles):
-        return priors  # as they are, or told to be too small later on
-    return [Tiled(p, height, width) for p in priors]
+    if any(len(size) != len(tile) or size == tile for tile in tiles) or any(
+        side < own for tile in tiles for side, own in zip(size, tile, strict=True)
+    ):
+        return priors  # as they are, or refused as too small later on
+    return [Tiled(p, *size) for p in priors]
 
 
-def _mixing(
-    args: argparse.Namespace, priors: list[Prior], brought: list[float] | None, mixture: Tensor
-) -> Mixing:
+def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) -> Mixing:
     from basis import mixings
-    from basis._errors import BasisError
     from basis.data import read_image
 
-    if args.alphas and args.k and len(args.alphas) != args.k:
-        raise BasisError(f"{len(args.alphas)} alphas for k = {args.k}; give one alpha per source")
-    if args.alphas and brought and len(args.alphas) != len(brought):
+    rows, brought = args.alphas, given.weights
+    if rows and brought and len(rows[0]) != len(brought[0]):
         raise BasisError(
-            f"{len(args.alphas)} alphas, but the file was mixed of {len(brought)} sources; "
+            f"{len(rows[0])} alphas, but the file was mixed of {len(brought[0])} sources; "
             "give one alpha per source"
         )
-    if args.k and brought and args.k != len(brought):
-        raise BasisError(f"k = {args.k}, but the file was mixed of {len(brought)} sources")
-    channels = priors[0].shape[0]
+    if args.k and brought and args.k != len(brought[0]):
+        raise BasisError(f"k = {args.k}, but the file was mixed of {len(brought[0])} sources")
+    mixing: Mixing
     if args.grey:
-        mixing = mixings.grey_mixture(args.alphas or [1.0] * (args.k or len(priors)), channels)
+        if rows and len(rows) > 1:
+            raise BasisError("--grey takes one row of --alphas")
+        weights = rows[0] if rows else [1.0] * (args.k or len(priors))
+        mixing = mixings.grey_mixture(weights, priors[0].shape[0])
     else:
-        mixing = mixings.mixture(
-            args.alphas or brought or [1.0] * (args.k or max(2, len(priors))), channels
-        )
+        count = args.k or max(2, len(priors))
+        mixing = mixings.mixtures(rows or brought or [[1.0] * count])
     if args.mask:
         mask = read_image(args.mask, channels=1)
-        if mask.shape[1:] != mixture.shape[2:]:
+        if mask.shape[1:] != given.mixture.shape[2:]:
             raise BasisError(
-                f"{args.mask} is {tuple(mask.shape[1:])} pixels, the mixture {tuple(mixture.shape[2:])}"
+                f"{args.mask} is {tuple(mask.shape[1:])} pixels, the mixture "
+                f"{tuple(given.mixture.shape[2:])}"
             )
         mixing = mixing.masked((mask > 0.5).double())
-    if args.noise < 0:
-        raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
     return mixing.noisy(args.noise)
 
 
-def _states_panel(names: list[str], mixture: Tensor, result: Result) -> Any:
+def _states_panel(
+    names: list[str], mixture: Tensor, result: Result, low: float | None, high: float | None
+) -> Any:
     from basis.panels import states_panel
 
     kept = {sigma: states[: len(names), 0] for sigma, states in result.kept.items()}
-    return states_panel(mixture[: len(names)], kept, names=names)
+    return states_panel(mixture[: len(names)], kept, names=names, low=low, high=high)
 
 
 def _write_arrays(
@@ -253,6 +306,8 @@ def _record(
     names: list[str],
     result: Result,
     truth: Tensor | None,
+    low: float | None,
+    high: float | None,
 ) -> dict[str, Any]:
     from basis import metrics
 
@@ -268,8 +323,8 @@ def _record(
         "settings": result.settings,
         "mixtures": rows,
     }
-    if truth is not None:
-        scores = metrics.psnr(result.sources, truth)
+    if truth is not None and low is not None and high is not None:
+        scores = metrics.psnr(result.sources, truth, low, high)
         for row, score in zip(rows, scores.tolist(), strict=True):
             row["psnr"] = score
         record["psnr"] = vars(metrics.summarise(scores))

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from basis._figures import Table
 from basis._files import write_text
-from basis.cli._arguments import (
-    add_pairs,
-    add_root,
-    add_sampling,
-    natural,
-    out_folder,
-    priors_from,
-    run_separation,
-    sampler_from,
-    way,
-    write_json,
-)
+from basis.cli._arguments import add_pairs, add_root, natural, out_folder, write_json
+from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
     from torch import nn

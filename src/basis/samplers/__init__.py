@@ -15,6 +15,7 @@ from basis.samplers._sampler import Sampler as Sampler
 from basis.samplers._sampler import State as State
 from basis.samplers._sampler import check_finite as check_finite
 from basis.samplers._sampler import geometric as geometric
+from basis.samplers._sampler import setting_texts as setting_texts
 from basis.samplers._steps import condition as condition
 from basis.samplers._steps import finish as finish
 from basis.samplers._steps import first_guess as first_guess
@@ -47,6 +48,7 @@ __all__ = [
     "geometric",
     "item_seeds",
     "posterior_denoise",
+    "setting_texts",
     "settle",
 ]
 

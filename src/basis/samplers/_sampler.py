@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -64,6 +67,25 @@ class Sampler(ABC):
     def settings(self) -> dict[str, Any]:
         """What a run's record says of its sampler."""
         return {"name": self.name, **asdict(self)}
+
+
+def setting_texts(sampler: type[Sampler]) -> dict[str, str]:
+    """What the docstring under each setting of a sampler says, for command lines and documents."""
+    texts: dict[str, str] = {}
+    for kind in reversed(sampler.__mro__):
+        if not issubclass(kind, Sampler):
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+            ):
+                texts[field.target.id] = str(text.value.value)
+    return texts
 
 
 def check_numbers(sampler: Sampler, **least: float) -> None:

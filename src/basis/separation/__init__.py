@@ -1,35 +1,58 @@
 """Separation: a prior, a mixing and a plan become sources."""
 
-from basis.separation._colorize import colorize, colouring
-from basis.separation._nouns import make_sampler
-from basis.separation._order import align, exchangeable
-from basis.separation._plan import DEFAULT_EFFORT, EFFORTS, Effort, Plan, Round, plan_for
-from basis.separation._ranking import CHOICES, Choice, Ranking
-from basis.separation._result import Progress, Result
-from basis.separation._separate import separate, separate_each
-from basis.separation._unconditional import sample
-from basis.separation._workers import default_workers, threads
+from __future__ import annotations
 
-__all__ = [
-    "CHOICES",
-    "DEFAULT_EFFORT",
-    "EFFORTS",
-    "Choice",
-    "Effort",
-    "Plan",
-    "Progress",
-    "Ranking",
-    "Result",
-    "Round",
-    "align",
-    "colorize",
-    "colouring",
-    "default_workers",
-    "exchangeable",
-    "make_sampler",
-    "plan_for",
-    "sample",
-    "separate",
-    "separate_each",
-    "threads",
-]
+from typing import TYPE_CHECKING
+
+from basis._discover import lazy_door
+
+if TYPE_CHECKING:
+    from basis.separation._colorize import colorize as colorize
+    from basis.separation._colorize import colouring as colouring
+    from basis.separation._nouns import make_sampler as make_sampler
+    from basis.separation._order import align as align
+    from basis.separation._order import exchangeable as exchangeable
+    from basis.separation._plan import Plan as Plan
+    from basis.separation._plan import Round as Round
+    from basis.separation._plan import plan_for as plan_for
+    from basis.separation._ranking import Ranking as Ranking
+    from basis.separation._result import Progress as Progress
+    from basis.separation._result import Result as Result
+    from basis.separation._separate import separate as separate
+    from basis.separation._separate import separate_each as separate_each
+    from basis.separation._unconditional import sample as sample
+    from basis.separation._words import CHOICES as CHOICES
+    from basis.separation._words import DEFAULT_EFFORT as DEFAULT_EFFORT
+    from basis.separation._words import EFFORTS as EFFORTS
+    from basis.separation._words import Choice as Choice
+    from basis.separation._words import Effort as Effort
+    from basis.separation._workers import default_workers as default_workers
+    from basis.separation._workers import threads as threads
+
+# The command line asks for the words alone, which must not cost an import of torch.
+_HOMES = {
+    "CHOICES": "_words",
+    "Choice": "_words",
+    "DEFAULT_EFFORT": "_words",
+    "EFFORTS": "_words",
+    "Effort": "_words",
+    "Plan": "_plan",
+    "Progress": "_result",
+    "Ranking": "_ranking",
+    "Result": "_result",
+    "Round": "_plan",
+    "align": "_order",
+    "colorize": "_colorize",
+    "colouring": "_colorize",
+    "default_workers": "_workers",
+    "exchangeable": "_order",
+    "make_sampler": "_nouns",
+    "plan_for": "_plan",
+    "sample": "_unconditional",
+    "separate": "_separate",
+    "separate_each": "_separate",
+    "threads": "_workers",
+}
+
+__all__ = list(_HOMES)
+__getattr__ = lazy_door(__name__, _HOMES)

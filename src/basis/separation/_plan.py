@@ -11,17 +11,13 @@ A run of one sampler is a plan of one round.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from basis._errors import BasisError
 from basis.samplers import Gibbs, Sampler
 from basis.separation._order import ORDER
-from basis.separation._ranking import Choice, Ranking
-
-Effort = Literal["fast", "balanced", "best"]
-EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=True))
-"""Named efforts, in network calls per source."""
-DEFAULT_EFFORT: Effort = "balanced"
+from basis.separation._ranking import Ranking
+from basis.separation._words import DEFAULT_EFFORT, EFFORTS, Choice, Effort
 
 _MANY = 150  # network calls per source that are enough for several chains and second looks
 _STEPS = 40  # of one of several chains

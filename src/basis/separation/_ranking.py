@@ -14,15 +14,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from torch import Tensor
 
 from basis._errors import BasisError
 from basis.samplers import Noise, Problem
-
-Choice = Literal["first", "energy", "likelihood", "both"]
-CHOICES: tuple[Choice, ...] = get_args(Choice)
+from basis.separation._words import CHOICES, Choice
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from basis.priors import Prior
 from basis.samplers import Sampler, item_seeds
 from basis.separation._nouns import check_nouns, check_observation, make_sampler
 from basis.separation._order import exchangeable, needs_order
-from basis.separation._plan import Effort, Plan, one_round, plan_for
-from basis.separation._ranking import Choice
+from basis.separation._plan import Plan, one_round, plan_for
 from basis.separation._result import Progress, Result
 from basis.separation._search import Found, Keep, Search, Seeds
+from basis.separation._words import Choice, Effort
 from basis.separation._workers import default_workers, run_all
 
 

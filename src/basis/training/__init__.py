@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from basis._discover import lazy_door
 
 if TYPE_CHECKING:
     from basis.training._config import TrainConfig
@@ -64,9 +65,4 @@ __all__ = [
     "train",
     "train_ladder",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'basis.training' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"basis.training.{_HOMES[name]}"), name)
+__getattr__ = lazy_door(__name__, _HOMES)

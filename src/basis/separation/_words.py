@@ -1,0 +1,14 @@
+"""The names that a separation is asked for by, without torch: a command line lists them at once."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Choice = Literal["first", "energy", "likelihood", "both"]
+CHOICES: tuple[Choice, ...] = get_args(Choice)
+"""Ways to choose among samples."""
+
+Effort = Literal["fast", "balanced", "best"]
+EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=True))
+"""Named efforts, in network calls per source."""
+DEFAULT_EFFORT: Effort = "balanced"
