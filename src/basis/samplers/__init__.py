@@ -1,7 +1,15 @@
 """Samplers: how the posterior is explored."""
 
 from basis.samplers._ascent import Greedy, NoiseConditioned
-from basis.samplers._base import Noise, Problem, Sampler, State, check_finite, item_seeds
+from basis.samplers._base import (
+    Noise,
+    Problem,
+    Sampler,
+    State,
+    check_finite,
+    geometric,
+    item_seeds,
+)
 from basis.samplers._basis import Basis
 from basis.samplers._dirac import Dirac
 from basis.samplers._finish import finish, settle
@@ -31,6 +39,7 @@ __all__ = [
     "State",
     "check_finite",
     "finish",
+    "geometric",
     "item_seeds",
     "posterior_denoise",
     "settle",
