@@ -1,4 +1,4 @@
-"""What a baseline is: another method, fitted on the same signals and measured on the same mixtures."""
+"""What a baseline is: another method, fitted and measured on the same signals as the priors."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _TINY = 1e-8
 
 
 class ConvNMF(Baseline):
-    """A dictionary of small non-negative patches per source, with non-negative weights at every pixel.
+    """A dictionary of small non-negative patches per source, with weights at every pixel.
 
     Patches and weights are found by multiplicative updates of the squared error, in batches of
     training images.
