@@ -31,6 +31,7 @@ from basis.reproduce import (
 )
 from basis.reproduce._baseline_results import baseline_result
 from basis.reproduce._own_component import scene_classifier
+from basis.reproduce._section import similarity
 from basis.reproduce._separated import separate_pairs
 from basis.samplers import SAMPLERS, Gibbs, State
 
@@ -299,7 +300,14 @@ def test_tables_without_the_optional_packages(ctx, monkeypatch):
     gradients = TABLES["gradients"].run(ctx)
     assert gradients.tables and "basis-separation[plots]" in " ".join(gradients.text)
     rows = {row[0]: row for row in TABLES["mnist-split"].run(ctx).tables[0].rows}
-    assert "basis-separation[baselines]" in rows["NMF"][1] and "dB" not in rows["NES"][1]
+    assert "basis-separation[baselines]" in rows["NMF"][1] and "±" in rows["NES"][1]
+
+
+def test_similarity_is_a_number_where_it_can_be_computed(monkeypatch):
+    x = torch.rand(2, 2, 1, 28, 28)
+    assert similarity(x, x.flip(1)) == "1.000"
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.image", None)
+    assert similarity(x, x) == "not installed"
 
 
 def test_sizes():

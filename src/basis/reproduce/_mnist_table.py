@@ -15,7 +15,7 @@ from basis.mixings import Mixing
 from basis.pairs import Protocol
 from basis.reproduce._baseline_results import baseline_result
 from basis.reproduce._context import Context
-from basis.reproduce._section import Section, mean_and_error
+from basis.reproduce._section import Section, mean_and_error, similarity
 from basis.reproduce._separated import separate_pairs
 
 PAPER: dict[str, dict[str, str]] = {
@@ -69,7 +69,7 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
     residual = 0.0
 
     def row(title: str, name: str, sources: Tensor, psnr: Tensor, spent: str = "") -> None:
-        like = f"{metrics.ssim(sources, truth[: len(sources)]).mean().item():.3f}"
+        like = similarity(sources, truth[: len(sources)])
         paper = printed.get(name, "")
         rows.append((title, mean_and_error(psnr), like, f"{len(psnr):,}", paper, spent))
         if paper and abs(psnr.mean().item() - float(paper)) > 0.5 and name in _REASONS:

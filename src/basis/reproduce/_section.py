@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from basis import metrics, panels
+from basis._errors import BasisError
 from basis._figures import Table
 from basis.mixings import Mixing
 
@@ -79,6 +80,14 @@ def mean_and_error(values: Tensor | Sequence[float], digits: int = 2) -> str:
     """Mean and standard error, as a table shows them."""
     s = metrics.summarise(torch.as_tensor(values))
     return f"{s.mean:.{digits}f} ± {s.stderr:.{digits}f}"
+
+
+def similarity(sources: Tensor, truth: Tensor) -> str:
+    """Mean SSIM, as a table shows it; the package that computes it is optional."""
+    try:
+        return f"{metrics.ssim(sources, truth).mean().item():.3f}"
+    except BasisError:
+        return "not installed"
 
 
 def percentage(found: Tensor) -> str:

@@ -8,7 +8,7 @@ from basis import metrics, mixings
 from basis._figures import Table
 from basis.reproduce._context import Context
 from basis.reproduce._definition import TableDefinition
-from basis.reproduce._section import Section, mean_and_error, percentage
+from basis.reproduce._section import Section, mean_and_error, percentage, similarity
 from basis.reproduce._separated import separate_pairs
 
 STUCK = 20
@@ -37,7 +37,7 @@ def compute(ctx: Context, section: Section) -> None:
         section.add_cost(done)
         psnr[sampler, steps] = done.psnr
         mean = mean_and_error(done.psnr)
-        like = f"{metrics.ssim(done.sources, truth).mean().item():.3f}"
+        like = similarity(done.sources, truth)
         median = f"{metrics.summarise(done.psnr).median:.2f}"
         stuck = percentage(done.psnr < STUCK)
         rows.append((title, f"{steps}", mean, median, like, stuck, f"{count}"))
