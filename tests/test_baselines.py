@@ -1,9 +1,12 @@
 """The other methods do what they say, on small problems with known answers."""
 
+import sys
+
 import pytest
 import torch
 
-from basis.baselines import BASELINES, NES, NMF, SD, Average, ConvNMF, Job, Regression
+from basis import BasisError
+from basis.baselines import BASELINES, NES, NMF, SD, Average, ConvNMF, FitOptions, Regression
 from basis.baselines._regression import invariant_error
 from basis.data import load_images
 from basis.metrics import psnr
@@ -52,11 +55,11 @@ def test_average_is_the_mixture_divided(task):
 )
 def test_each_tells_upright_bars_from_level_ones(method, gain, groups, task):
     """Two classes that share no picture: every method must beat the average, by what it can do."""
-    told = []
-    method.fit(groups, Job(0.3, 0, told.append))
+    shares = []
+    method.fit(groups, FitOptions(0.3, 0, shares.append))
     mixture = task.sum(dim=1)
     out = method.separate(mixture, seed=0)
-    assert out.shape == task.shape and told[-1] == pytest.approx(1.0)
+    assert out.shape == task.shape and shares[-1] == pytest.approx(1.0)
     average = Average(2).separate(mixture)
     assert psnr(out, task).mean() > psnr(average, task).mean() + gain
     assert torch.equal(out, method.separate(mixture, seed=0))
@@ -66,7 +69,7 @@ def test_parts_of_one_dictionary_cannot_tell_sources_apart():
     """The class-agnostic task: the same digits for both, and nothing to go by."""
     digits = load_images("sample", "test").images.float() / 255
     method = NMF(parts=20)
-    method.fit((digits, digits), Job(0.1))
+    method.fit((digits, digits), FitOptions(0.1))
     assert torch.equal(method.dictionaries[0], method.dictionaries[1])
     truth = digits[:16].view(8, 2, 1, 28, 28)
     out = method.separate(truth.sum(dim=1))
@@ -86,3 +89,39 @@ def test_the_order_of_sources_does_not_matter_to_the_loss():
 def test_every_baseline_has_a_title():
     titles = [make().title for make in BASELINES.values()]
     assert all(titles) and len(set(titles)) == len(titles)
+
+
+def test_average_and_nmf_take_signals_of_any_shape():
+    """Two kinds of non-negative sound that share no part: the factorisation tells them apart."""
+    g = torch.Generator().manual_seed(0)
+    parts = torch.rand(2, 3, 40, generator=g)
+    parts[0, :, 20:], parts[1, :, :20] = 0, 0
+    kinds = [(torch.rand(300, 3, generator=g) @ p).view(300, 1, 40) for p in parts]
+    truth = torch.stack([kind[:16] for kind in kinds], dim=1)
+    mixture = truth.sum(dim=1)
+    halves = Average(2).separate(mixture)
+    assert halves.shape == truth.shape and torch.allclose(halves[:, 0], mixture / 2)
+    method = NMF(parts=3)
+    method.fit(kinds, FitOptions(0.5))
+    out = method.separate(mixture)
+    assert out.shape == truth.shape
+    assert (out - truth).square().mean() < 1e-3 * (halves - truth).square().mean()
+
+
+@pytest.mark.parametrize("name", ["conv-nmf", "s-d", "nes", "nes-supervised", "regression"])
+def test_networks_of_pictures_refuse_other_signals(name):
+    sound = torch.rand(8, 1, 40)
+    with pytest.raises(BasisError, match=r"is for pictures .* not for signals of shape \(1, 40\)"):
+        BASELINES[name]().fit((sound, sound), FitOptions(0.01))
+
+
+def test_what_cannot_be_done_is_said_in_one_line(monkeypatch):
+    digits = torch.rand(8, 1, 4, 4)
+    for name in ("nmf", "conv-nmf", "s-d", "nes", "regression"):
+        with pytest.raises(BasisError, match="call fit first"):
+            BASELINES[name]().separate(digits)
+    with pytest.raises(BasisError, match="at least 0"):
+        NMF(parts=2).fit((digits - 1, digits), FitOptions(0.1))
+    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)
+    with pytest.raises(BasisError, match=r"basis-separation\[baselines\]"):
+        NMF(parts=2).fit((digits, digits), FitOptions(0.1))

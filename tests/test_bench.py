@@ -1,13 +1,16 @@
 import json
+import sys
 
 import pytest
 import torch
 
-from basis import bench, separate, separate_each
+from basis import BasisError, bench, separate, separate_each
 from basis.cli import main
 from basis.data import load_images
-from basis.pairs import draw_pairs
-from basis.separation import Stopped, run_all
+from basis.pairs import Pairs, draw_pairs
+from basis.samplers import SAMPLERS
+from basis.separation import EFFORTS
+from basis.separation._workers import Stopped, run_all
 from basis.store import load_prior
 
 
@@ -28,6 +31,33 @@ def test_quality_counts_what_separate_counts(tiny_prior):
 def test_every_way_is_known_to_separate(tiny_prior):
     assert {"fast", "balanced", "best", "basis", "gibbs"} <= set(bench.WAYS)
     assert bench.WAYS["basis"].settings == {"sampler": "basis"}
+    assert set(SAMPLERS) - set(bench.DEFAULT_WAYS) == {"greedy", "noise-conditioned"}
+    assert set(bench.DEFAULT_WAYS) < set(bench.WAYS) == {*EFFORTS, *SAMPLERS}
+
+
+def test_psnr_is_taken_on_the_range_of_the_prior(tiny_prior):
+    """The same mixtures in other units have the same PSNR."""
+    sources = torch.rand(4, 2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    usual = bench.average_quality(Pairs(sources, torch.zeros(4, 2)))
+    tiny_prior.low, tiny_prior.high = 0.0, 7.0
+    scaled = bench.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
+    assert scaled.each == pytest.approx(usual.each, abs=1e-4)
+    tiny_prior.low, tiny_prior.high, tiny_prior.spread = None, None, 0.3 * 7
+    unbounded = bench.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
+    assert unbounded.each == pytest.approx(usual.each, abs=1e-4)
+
+
+def test_growth_cases():
+    assert bench.growth_cases([8, 4], [2, 3]) == [(4, 2), (8, 2), (4, 3)]
+    assert bench.growth_cases([], [2, 3]) == []
+    with pytest.raises(BasisError, match="at least 1"):
+        bench.growth_cases([0], [2])
+
+
+def test_plots_need_matplotlib(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["bench", "--data", "sample", "--pairs", "1", "--out", str(tmp_path)]) == 2
+    assert "basis-separation[plots]" in capsys.readouterr().err
 
 
 def test_speed(tiny_prior):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from basis import BasisError
-from basis.checks import check_prior, gaussian_errors, verdict
+from basis._tensors import per_item
+from basis.checks import check_prior, gaussian_errors, value_scale, verdict
 from basis.cli import main
 from basis.data import load_images
 from basis.priors import FunctionPrior, GaussianMixture, LikelihoodPrior, from_denoiser
@@ -61,7 +62,7 @@ def test_noise_levels_off_by_two(mnist, digits, factor):
 
 
 def test_the_noise_instead_of_the_image(mnist, digits):
-    prior = broken(mnist, lambda x, s: (x - mnist.denoise(x, s)) / s.view(-1, 1, 1, 1))
+    prior = broken(mnist, lambda x, s: (x - mnist.denoise(x, s)) / per_item(s, x))
     assert faults(prior, digits) >= {"quantity"}
     assert "wrong prediction type" in verdict(check_prior(prior, digits))
 
@@ -96,6 +97,40 @@ def test_gaussian_errors_are_those_of_the_exact_prior():
     images = prior.sample(20_000, g)
     for sigma, found in zip((0.1, 0.5), gaussian_errors(images, (0.1, 0.5)), strict=True):
         assert found == pytest.approx(0.04 / (0.04 + sigma**2), rel=0.02)
+
+
+def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
+    """A prior of correlated signals of two channels and five steps, far from [0, 1], and draws of it.
+
+    It is told `factor` times the true noise, and answers with `offset` too much.
+    """
+    g = torch.Generator().manual_seed(0)
+    root = torch.eye(10, dtype=torch.float64) + torch.ones(10, 10, dtype=torch.float64) / 2
+    root = scale * root / root.square().sum(dim=1).sqrt()[:, None]
+    covariance = root @ root.T
+    signals = mean + (torch.randn(400, 10, generator=g).double() @ root.T).view(400, 2, 5)
+
+    def denoise(x, sigma):
+        s = factor * torch.as_tensor(sigma).flatten()[0].item()
+        gain = covariance @ torch.linalg.inv(covariance + s**2 * torch.eye(10).double())
+        return ((x.flatten(1).double() - mean) @ gain.T + mean + offset).view(x.shape).to(x)
+
+    prior = from_denoiser(denoise, (1, 2, 5), 0.1, 100.0, name="sound")
+    prior.shape = (2, 5)
+    prior.low, prior.high, prior.spread = None, None, scale
+    return prior, signals
+
+
+def test_signals_of_any_shape_and_range():
+    prior, signals = sound()
+    assert value_scale(prior) == pytest.approx(100)
+    assert not faults(prior, signals)
+    assert "sigma" in faults(*sound(factor=0.5))
+    assert "range" in faults(*sound(offset=10.0))
+    # An offset that would spoil pictures is nothing beside signals of this size.
+    assert "range" not in faults(*sound(offset=0.5))
+    prior.low, prior.high = -1.0, 1.0
+    assert value_scale(prior) == 2
 
 
 def test_command(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""What every plot and every table of the package begins and ends with."""
+"""Plots and tables of text. The one place that imports matplotlib, which is optional."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from basis._errors import BasisError
 from basis._files import whole_file
 
 if TYPE_CHECKING:
@@ -24,15 +25,30 @@ class Table:
     rows: Sequence[tuple[str, ...]]
 
     def markdown(self) -> str:
-        """The table as the docs show it."""
+        """The table in Markdown, as the documentation shows it."""
         lines = (self.header, ("---",) * len(self.header), *self.rows)
         return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def require_matplotlib() -> None:
+    """Raises a one-line error where matplotlib is not installed: call it before long work."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise BasisError("plots need matplotlib: pip install 'basis-separation[plots]'") from error
 
 
 def new_figure(
     width: float, height: float, columns: int = 1, **more: Any
 ) -> tuple[Figure, list[Any]]:
-    """A figure with axes side by side, in the manner of all others; no window is ever asked for."""
+    """A figure in the common style, with axes side by side; no window is opened.
+
+    Args:
+        width, height: In inches.
+        columns: Number of axes.
+        more: Further arguments of `Figure.subplots`.
+    """
+    require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,12 +62,22 @@ def new_figure(
 
 
 def level_line(ax: Any, level: float, text: str) -> None:
-    """A dotted line over the whole width, with what it is."""
+    """Draws a labelled dotted line over the whole width of the axes."""
     ax.axhline(level, color="0.5", lw=1, ls=":")
     ax.annotate(
         text, (0.02, level), xycoords=ax.get_yaxis_transform(), xytext=(0, 3),
         textcoords="offset points", fontsize=8, color="0.4",
     )  # fmt: skip
+
+
+def log_scale(ax: Any) -> None:
+    """Makes the x axis logarithmic, with plain numbers at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
@@ -62,7 +88,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """The same in memory."""
+    """A figure as the bytes of a PNG file."""
     file = io.BytesIO()
     figure.savefig(file, dpi=130, format="png")
     return file.getvalue()

@@ -1,9 +1,12 @@
-"""Other ways to separate, measured beside ours on the same mixtures. A new one is one file and one row here."""
+"""Other methods of separation, measured beside the priors on the same mixtures.
+
+A new one is one file and one row here.
+"""
 
 from collections.abc import Callable
 
 from basis.baselines._average import Average
-from basis.baselines._baseline import Baseline, Job
+from basis.baselines._baseline import Baseline, FitOptions
 from basis.baselines._conv_nmf import ConvNMF
 from basis.baselines._gan import SD
 from basis.baselines._nes import NES
@@ -29,6 +32,6 @@ __all__ = [
     "Average",
     "Baseline",
     "ConvNMF",
-    "Job",
+    "FitOptions",
     "Regression",
 ]

@@ -1,4 +1,4 @@
-"""The least one can do: every source is the mixture divided by their number."""
+"""The simplest answer: every source is the mixture divided by the number of sources."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from basis.baselines._baseline import Baseline, Job
+from basis.baselines._baseline import Baseline, FitOptions
 
 
 class Average(Baseline):
-    """The mixture divided by the number of sources."""
+    """The mixture divided by the number of sources, for signals of any shape."""
 
     title = "Average"
 
@@ -18,8 +18,8 @@ class Average(Baseline):
         super().__init__()
         self.k = k
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
         self.k = len(groups)
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
-        return (mixture / self.k)[:, None].repeat(1, self.k, 1, 1, 1)
+        return (mixture / self.k)[:, None].repeat_interleave(self.k, dim=1)

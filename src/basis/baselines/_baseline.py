@@ -1,4 +1,4 @@
-"""What a baseline is: another way to separate, fitted on the same training images and measured on the same mixtures."""
+"""What a baseline is: another method, fitted and measured on the same signals as the priors."""
 
 from __future__ import annotations
 
@@ -10,49 +10,55 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from basis._errors import BasisError
+
 T = TypeVar("T")
-Tell = Callable[[float], None]
-"""Told the share of a fit that is done."""
+OnProgress = Callable[[float], None]
+"""A callback that takes the share of a fit that is done, from 0 to 1."""
 
 
-def _nobody(share: float) -> None:
-    """Listens to nothing."""
+def _ignore(share: float) -> None:
+    """The callback that does nothing."""
 
 
 @dataclass(frozen=True)
-class Job:
+class FitOptions:
     """How a baseline is fitted.
 
     Attributes:
         size: How much to spend, as a share of the published or full effort.
         seed: Seed of everything drawn.
-        tell: Told how far it is.
+        on_progress: Called with the share that is done.
     """
 
     size: float = 1.0
     seed: int = 0
-    tell: Tell = _nobody
+    on_progress: OnProgress = _ignore
 
     def steps(self, images: int, batch: int) -> int:
-        """Batches of this job where the full effort sees so many images."""
+        """Batches to train on where the full effort sees this number of images."""
         return max(2, int(self.size * images / batch))
 
-    def part(self, number: int, count: int) -> Job:
-        """The same for one of several parts, with a seed of its own."""
+    def part(self, number: int, count: int) -> FitOptions:
+        """The options of one of several parts of a fit, with a seed of its own."""
         return replace(
-            self, seed=self.seed + number, tell=lambda share: self.tell((number + share) / count)
+            self,
+            seed=self.seed + number,
+            on_progress=lambda share: self.on_progress((number + share) / count),
         )
 
 
-def each_once(groups: Sequence[Tensor], job: Job, learn: Callable[[Tensor, Job], T]) -> list[T]:
-    """What is learned of every group; groups that are one and the same are learned once."""
+def fit_each_group(
+    groups: Sequence[Tensor], options: FitOptions, learn: Callable[[Tensor, FitOptions], T]
+) -> list[T]:
+    """Calls `learn` for every group; groups that are the same tensor are learned once."""
     learned: list[T] = []
     for number, group in enumerate(groups):
         same = next((i for i in range(number) if groups[i] is group), None)
         learned.append(
-            learn(group, job.part(number, len(groups))) if same is None else learned[same]
+            learn(group, options.part(number, len(groups))) if same is None else learned[same]
         )
-    job.tell(1.0)
+    options.on_progress(1.0)
     return learned
 
 
@@ -71,18 +77,41 @@ class Baseline(nn.Module):
     supervised = False
     measured = 1024
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
-        """Learns what it needs from training images.
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
+        """Learns what it needs from training signals.
 
         Args:
-            groups: For each source the images it may come from, float in [0, 1], (n, channels, height, width); the same
-                for all sources of a class-agnostic task.
-            job: How much to spend, from which seed, and whom to tell.
+            groups: For each source the signals it may come from, (n, channels, *size), float; the
+                same tensor for all sources of a class-agnostic task. Pictures are in [0, 1].
+            options: How much to spend, the seed and the progress callback.
         """
 
     @abstractmethod
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
-        """The sources of sum_i x_i, (batch, channels, height, width) to (batch, k, channels, height, width)."""
+        """The sources of sum_i x_i: (batch, channels, *size) to (batch, k, channels, *size)."""
+
+
+def require_pictures(method: Baseline, signals: Tensor) -> None:
+    """Refuses signals that a network of two-dimensional convolutions cannot read."""
+    if signals.ndim != 4:
+        raise BasisError(
+            f"the baseline {method.title} is for pictures of shape (channels, height, width), "
+            f"not for signals of shape {tuple(signals.shape[1:])}"
+        )
+
+
+def require_non_negative(method: Baseline, signals: Tensor) -> None:
+    """Refuses negative values, which no sum of non-negative parts explains."""
+    if len(signals) and signals.min() < 0:
+        raise BasisError(
+            f"the baseline {method.title} is for values of at least 0, not {signals.min():.3g}"
+        )
+
+
+def require_fit(method: Baseline, learned: object) -> None:
+    """Refuses to separate before `fit` was called."""
+    if not learned:
+        raise BasisError(f"the baseline {method.title} has learned nothing yet: call fit first")
 
 
 def draw_mixture(
@@ -95,6 +124,6 @@ def draw_mixture(
     return sources, sources.sum(dim=1)
 
 
-def cosine_factor(step: int, steps: int) -> float:
-    """A step size that rises over the first twentieth and falls to nothing."""
+def step_factor(step: int, steps: int) -> float:
+    """The factor of the step size: rises over the first twentieth and falls to zero at the end."""
     return min(1.0, 20 * (step + 1) / steps, 2 * (steps - step) / steps)

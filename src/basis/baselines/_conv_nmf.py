@@ -1,4 +1,7 @@
-"""Convolutional NMF: parts that may lie anywhere (Smaragdis 2004; in two dimensions, Mørup and Schmidt 2006)."""
+"""Convolutional NMF: parts that may lie anywhere.
+
+Smaragdis 2004; in two dimensions, Mørup and Schmidt 2006.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.baselines._baseline import Baseline, Job, each_once
+from basis._tensors import per_item
+from basis.baselines._baseline import (
+    Baseline,
+    FitOptions,
+    fit_each_group,
+    require_fit,
+    require_non_negative,
+    require_pictures,
+)
 
 _TINY = 1e-8
 
 
 class ConvNMF(Baseline):
-    """A dictionary of small non-negative patches per source, laid down with non-negative weights at every pixel.
+    """A dictionary of small non-negative patches per source, with weights at every pixel.
 
-    Patches and weights are found by multiplicative updates of the squared error, in batches of training images.
+    Patches and weights are found by multiplicative updates of the squared error, in batches of
+    training images.
 
     Args:
         parts: Patches in a dictionary.
         side: Pixels per side of a patch.
-        sparsity: Weight of the sum of all activations, which keeps one patch from doing everything.
+        sparsity: Weight of the sum of all activations, which keeps one patch from explaining all.
         steps: Updates per mixture.
     """
 
@@ -35,33 +47,36 @@ class ConvNMF(Baseline):
         self.parts, self.side, self.sparsity, self.steps = parts, side, sparsity, steps
         self.dictionaries = nn.ParameterList()
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
-        learned = each_once(groups, job, self._learn)
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
+        learned = fit_each_group(groups, options, self._learn)
         self.dictionaries = nn.ParameterList(nn.Parameter(d, requires_grad=False) for d in learned)
 
-    def _learn(self, images: Tensor, job: Job) -> Tensor:
-        generator = torch.Generator().manual_seed(job.seed)
+    def _learn(self, images: Tensor, options: FitOptions) -> Tensor:
+        require_pictures(self, images)
+        require_non_negative(self, images)
+        generator = torch.Generator().manual_seed(options.seed)
         shape = (self.parts, images.shape[1], self.side, self.side)
         patches = _unit(torch.rand(shape, generator=generator))
         above, below = torch.zeros(shape), torch.zeros(shape)
-        batches = max(3, int(60 * job.size))
+        batches = max(3, int(60 * options.size))
         for batch in range(batches):
             x = images[torch.randint(len(images), (64,), generator=generator)]
             weights = self._weights(x, patches, 30, generator)
             # Old batches are forgotten slowly: the online form of the update.
             above = 0.9 * above + self._correlate(x, weights)
-            below = 0.9 * below + self._correlate(self._lay(weights, patches), weights)
+            below = 0.9 * below + self._correlate(self._place(weights, patches), weights)
             patches = _unit(patches * above / (below + _TINY))
-            job.tell((batch + 1) / batches)
+            options.on_progress((batch + 1) / batches)
         return patches
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
+        require_fit(self, self.dictionaries)
         generator = torch.Generator().manual_seed(seed)
         patches = torch.cat(list(self.dictionaries))
         weights = self._weights(mixture, patches, self.steps, generator)
-        pieces = weights.split([len(d) for d in self.dictionaries], dim=1)
-        laid = [self._lay(w, d) for w, d in zip(pieces, self.dictionaries, strict=True)]
-        explained = torch.stack(laid, dim=1) + _TINY
+        parts = weights.split([len(d) for d in self.dictionaries], dim=1)
+        placed = [self._place(w, d) for w, d in zip(parts, self.dictionaries, strict=True)]
+        explained = torch.stack(placed, dim=1) + _TINY
         return explained / explained.sum(dim=1, keepdim=True) * mixture[:, None]
 
     def _weights(
@@ -73,11 +88,12 @@ class ConvNMF(Baseline):
         pad = self.side // 2
         target = F.conv2d(x, patches, padding=pad)
         for _ in range(steps):
-            now = F.conv2d(self._lay(weights, patches), patches, padding=pad)
+            now = F.conv2d(self._place(weights, patches), patches, padding=pad)
             weights = weights * target / (now + self.sparsity + _TINY)
         return weights
 
-    def _lay(self, weights: Tensor, patches: Tensor) -> Tensor:
+    def _place(self, weights: Tensor, patches: Tensor) -> Tensor:
+        """The image that weights and patches make: (batch, channels, height, width)."""
         return F.conv_transpose2d(weights, patches, padding=self.side // 2)
 
     def _correlate(self, x: Tensor, weights: Tensor) -> Tensor:
@@ -89,4 +105,4 @@ class ConvNMF(Baseline):
 
 def _unit(patches: Tensor) -> Tensor:
     """Patches of norm one: their scale belongs to the weights."""
-    return patches / patches.flatten(1).norm(dim=1).view(-1, 1, 1, 1).clamp_min(_TINY)
+    return patches / per_item(patches.flatten(1).norm(dim=1), patches).clamp_min(_TINY)

@@ -1,4 +1,4 @@
-"""S-D: separation by the latents of a generative adversarial network (Kong et al., arXiv:1906.07552)."""
+"""S-D: separation by the latents of a GAN (Kong et al., arXiv:1906.07552)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.baselines._baseline import Baseline, Job, each_once
+from basis.baselines._baseline import (
+    Baseline,
+    FitOptions,
+    fit_each_group,
+    require_fit,
+    require_pictures,
+)
 
 
 class Generator(nn.Module):
@@ -47,8 +53,9 @@ class Critic(nn.Module):
 class SD(Baseline):
     """A generator per source, then for each mixture the latents whose images add up to it.
 
-    Trained with the non-saturating loss and a gradient penalty on real images. The latents are found by Adam from several
-    random starts, the best of which is kept; the answer is what the generators make of them.
+    Trained with the non-saturating loss and a gradient penalty on real images. The latents are
+    found by Adam from several random starts, the best of which is kept; the answer is what the
+    generators make of them.
 
     Args:
         latent, width: Sizes of the networks.
@@ -75,18 +82,19 @@ class SD(Baseline):
         self.starts, self.steps = starts, steps
         self.generators = nn.ModuleList()
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
-        self.generators = nn.ModuleList(each_once(groups, job, self._learn))
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
+        self.generators = nn.ModuleList(fit_each_group(groups, options, self._learn))
 
-    def _learn(self, images: Tensor, job: Job) -> Generator:
-        torch.manual_seed(job.seed)
-        generator = torch.Generator().manual_seed(job.seed)
+    def _learn(self, images: Tensor, options: FitOptions) -> Generator:
+        require_pictures(self, images)
+        torch.manual_seed(options.seed)
+        generator = torch.Generator().manual_seed(options.seed)
         _, channels, side, _ = images.shape
         maker = Generator(channels, side, self.latent, self.width)
         critic = Critic(channels, side, self.width)
         make = torch.optim.Adam(maker.parameters(), 4e-4, betas=(0.5, 0.99))
         judge = torch.optim.Adam(critic.parameters(), 4e-4, betas=(0.5, 0.99))
-        steps = job.steps(self.images, self.batch)
+        steps = options.steps(self.images, self.batch)
         for step in range(steps):
             real = images[torch.randint(len(images), (self.batch,), generator=generator)]
             z = torch.randn(self.batch, self.latent, generator=generator)
@@ -105,10 +113,11 @@ class SD(Baseline):
             make.zero_grad()
             cost.backward()
             make.step()
-            job.tell((step + 1) / steps)
+            options.on_progress((step + 1) / steps)
         return maker.eval().requires_grad_(False)
 
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
+        require_fit(self, len(self.generators))
         generator = torch.Generator().manual_seed(seed)
         return torch.cat([self._search(m, generator) for m in mixture.split(64)])
 

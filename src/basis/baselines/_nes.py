@@ -1,4 +1,7 @@
-"""Neural Egg Separation: learn to separate a source that is never seen alone (Halperin et al., arXiv:1811.12739)."""
+"""Neural Egg Separation: learn to separate a source that is never seen alone.
+
+Halperin, Ephrat and Hoshen, arXiv:1811.12739.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,30 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from basis.baselines._baseline import Baseline, Job, Tell, draw_mixture
+from basis.baselines._baseline import (
+    Baseline,
+    FitOptions,
+    OnProgress,
+    draw_mixture,
+    require_fit,
+    require_pictures,
+)
 from basis.baselines._separator import Separator, train
 
 
 class NES(Baseline):
     """One source (the first) is known from samples; the other is known from mixtures alone.
 
-    Starting from half of each mixture as the guess of the unknown source, a network is trained on sums of known sources and guesses
-    to tell them apart, then gives better guesses for the training mixtures, and so on. The supervised form knows samples
-    of both and trains once: an upper bound.
+    Starting from half of each mixture as the guess of the unknown source, a network is trained on
+    sums of known sources and guesses to tell them apart, then gives better guesses for the
+    training mixtures, and so on. The supervised form knows samples of both and trains once: an
+    upper bound.
 
     Args:
         supervised: Which of the two.
         rounds: Iterations of the semi-supervised form.
-        images: Mixtures seen in all, at size 1: 40,000 where both are known, else 120,000, which rounds share.
+        images: Mixtures seen in all, at size 1: 40,000 where both are known, else 120,000, which
+            rounds share.
         mixtures: Training mixtures of the semi-supervised form.
     """
 
@@ -44,26 +56,32 @@ class NES(Baseline):
         self.title = "NES, supervised" if supervised else "NES"
         self.network: Separator | None = None
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
+        require_pictures(self, groups[0])
         known, unknown = groups
-        torch.manual_seed(job.seed)
-        generator = torch.Generator().manual_seed(job.seed)
+        torch.manual_seed(options.seed)
+        generator = torch.Generator().manual_seed(options.seed)
         if self.knows_both:
-            steps = job.steps(self.images, self.batch)
-            self.network = self._train(known, unknown, steps, generator, job.tell)
+            steps = options.steps(self.images, self.batch)
+            self.network = self._train(known, unknown, steps, generator, options.on_progress)
             return
         # From here on the second group serves to make mixtures, and is not looked at again.
-        count = max(self.batch, int(job.size * self.mixtures))
+        count = max(self.batch, int(options.size * self.mixtures))
         _, mixtures = draw_mixture(groups, count, generator)
         guess = mixtures / 2
-        steps = job.steps(self.images, self.batch * self.rounds)
+        steps = options.steps(self.images, self.batch * self.rounds)
         for number in range(self.rounds):
-            tell = job.part(number, self.rounds).tell
-            self.network = self._train(known, guess, steps, generator, tell)
+            on_progress = options.part(number, self.rounds).on_progress
+            self.network = self._train(known, guess, steps, generator, on_progress)
             guess = self.separate(mixtures)[:, 1]
 
     def _train(
-        self, known: Tensor, other: Tensor, steps: int, generator: torch.Generator, tell: Tell
+        self,
+        known: Tensor,
+        other: Tensor,
+        steps: int,
+        generator: torch.Generator,
+        on_progress: OnProgress,
     ) -> Separator:
         network = Separator(known.shape[1], 2)
         if self.network is not None:
@@ -73,10 +91,11 @@ class NES(Baseline):
             sources, mixture = draw_mixture((known, other), self.batch, generator)
             return (network(mixture) - sources).square().mean()
 
-        train(network, loss, steps, tell)
+        train(network, loss, steps, on_progress)
         return network
 
     @torch.no_grad()
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
-        assert self.network is not None, "fit it first"
+        require_fit(self, self.network is not None)
+        assert self.network is not None
         return torch.cat([self.network(m) for m in mixture.split(256)])

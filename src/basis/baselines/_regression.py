@@ -1,4 +1,7 @@
-"""Plain supervised regression on mixtures, with permutation-invariant training (Yu et al., arXiv:1607.00325)."""
+"""Supervised regression on mixtures, with permutation-invariant training.
+
+Yu et al., arXiv:1607.00325.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from basis.baselines._baseline import Baseline, Job, draw_mixture
+from basis.baselines._baseline import (
+    Baseline,
+    FitOptions,
+    draw_mixture,
+    require_fit,
+    require_pictures,
+)
 from basis.baselines._separator import Separator, train
 
 
 class Regression(Baseline):
-    """A U-Net trained on mixtures of the task to answer with the sources, in whichever order fits best.
+    """A U-Net trained on mixtures to answer with the sources, in whichever order fits best.
 
     Args:
         images: Mixtures seen at size 1.
@@ -29,21 +38,23 @@ class Regression(Baseline):
         self.images, self.batch = images, batch
         self.network: Separator | None = None
 
-    def fit(self, groups: Sequence[Tensor], job: Job) -> None:
-        torch.manual_seed(job.seed)
+    def fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
+        require_pictures(self, groups[0])
+        torch.manual_seed(options.seed)
         network = Separator(groups[0].shape[1], len(groups))
-        generator = torch.Generator().manual_seed(job.seed)
+        generator = torch.Generator().manual_seed(options.seed)
 
         def loss() -> Tensor:
             sources, mixture = draw_mixture(groups, self.batch, generator)
             return invariant_error(network(mixture), sources)
 
-        train(network, loss, job.steps(self.images, self.batch), job.tell)
+        train(network, loss, options.steps(self.images, self.batch), options.on_progress)
         self.network = network
 
     @torch.no_grad()
     def separate(self, mixture: Tensor, *, seed: int = 0) -> Tensor:
-        assert self.network is not None, "fit it first"
+        require_fit(self, self.network is not None)
+        assert self.network is not None
         return torch.cat([self.network(m) for m in mixture.split(256)])
 
 

@@ -1,4 +1,4 @@
-"""What the neural baselines share: a network from a mixture to sources, and a loop that trains it."""
+"""What the neural baselines share: a network from a mixture to sources, and its training loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from basis.baselines._baseline import Tell, cosine_factor
+from basis.baselines._baseline import OnProgress, step_factor
 from basis.nn import UNet, UNetConfig
 from basis.training import Muon
 
@@ -24,11 +24,16 @@ class Separator(nn.Module):
         super().__init__()
         self.channels, self.k = channels, k
         self.network = UNet(UNetConfig(channels=channels * k, widths=(32, 64), blocks=(1, 2)))
-        # Equal answers for all sources would stay equal under a loss that does not mind their order.
+        # Equal answers for all sources would stay equal under a loss that ignores their order.
         nn.init.normal_(self.network.leave.weight, std=0.02)
 
     def forward(self, mixture: Tensor) -> Tensor:
-        """(batch, channels, height, width) to (batch, k, channels, height, width); the sources add up."""
+        """Sources that add up to the mixture.
+
+        Shapes:
+            mixture: (batch, channels, height, width).
+            returns: (batch, k, channels, height, width).
+        """
         x = (mixture / self.k - 0.5).repeat(1, self.k, 1, 1)
         logits = self.network(x, torch.zeros(len(x), device=x.device))
         shares = logits.unflatten(1, (self.k, self.channels)).softmax(dim=1)
@@ -36,9 +41,13 @@ class Separator(nn.Module):
 
 
 def train(
-    module: nn.Module, loss: Callable[[], Tensor], steps: int, tell: Tell, lr: float = 0.03
+    module: nn.Module,
+    loss: Callable[[], Tensor],
+    steps: int,
+    on_progress: OnProgress,
+    lr: float = 0.03,
 ) -> None:
-    """Lowers a loss that draws its own batches."""
+    """Minimises a loss that draws its own batches."""
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = list(module.parameters())
     optimizer = Muon(parameters, lr=lr, adam_lr=lr / 10)
@@ -48,7 +57,7 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         value.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.set_factor(cosine_factor(step, steps))
+        optimizer.set_factor(step_factor(step, steps))
         optimizer.step()
-        tell((step + 1) / steps)
+        on_progress((step + 1) / steps)
     module.eval().requires_grad_(False)

@@ -20,8 +20,9 @@ from basis.cli._arguments import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from basis.bench import Growth, Quality
-    from basis.data import ImageSet
     from basis.priors import Prior
 
 EPILOG = """\
@@ -35,22 +36,23 @@ The folder gets bench.md (the tables), bench.png (PSNR against cost) and bench.j
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the command's arguments."""
     parser.epilog = EPILOG
     add_pairs(parser, 64)
     parser.add_argument(
         "--ways",
         nargs="+",
         metavar="WAY",
-        help="efforts (names or numbers of evaluations) and samplers to compare (default: every name but the "
-        "two ascents)",
+        help="efforts (names or numbers of evaluations) and samplers to compare (default: every "
+        "name but the two ascents)",
     )
     parser.add_argument(
         "--mixtures",
         type=int,
         nargs="*",
         default=[100, 1000],
-        help="numbers of mixtures for the growth of time and memory (default: 100 1000; none: no growth)",
+        help="numbers of mixtures for the growth of time and memory (default: 100 1000; none: no "
+        "growth)",
     )
     parser.add_argument(
         "--sources",
@@ -72,30 +74,31 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
-    from basis import BasisError, bench, load_prior
+    """Measures what the arguments ask for and writes tables, plot and record."""
+    from basis import bench, load_prior
+    from basis._figures import require_matplotlib
     from basis._version import __version__
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
-    names = args.ways or [w for w in bench.WAYS if w not in ("greedy", "noise-conditioned")]
-    ways = [bench.find_way(name) for name in names]
-    if any(count < 1 for count in args.mixtures):
-        raise BasisError(f"--mixtures takes numbers of at least 1, not {args.mixtures}")
+    ways = [bench.find_way(name) for name in args.ways or bench.DEFAULT_WAYS]
+    cases = bench.growth_cases(args.mixtures, args.sources)
+    require_matplotlib()
     out = out_folder(args.out)
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
     images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
 
-    rows: list[Quality] = [bench.average_quality(pairs)]
-    _show(rows[0])
+    rows = [bench.average_quality(pairs, prior)]
+    _print_row(rows[0])
     for way in ways:
         with progress_bar(way.name) as progress:
             row = bench.measure_quality(way, prior, pairs, seed=args.seed, progress=progress)
         rows.append(row)
-        _show(row)
+        _print_row(row)
     speed = None if args.no_times else bench.measure_speed(prior)
-    growth = _growth(args, prior, images)
+    signals = images.floats(slice(1000))
+    growth = [_growth(prior, signals, mixtures, k) for mixtures, k in cases]
     tables = bench.markdown(rows, speed, growth, times=not args.no_times)
     tables += f"\n`{args.line}`, version {__version__}\n"
     title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol}), {prior.name} prior"
@@ -118,8 +121,8 @@ def run(args: argparse.Namespace) -> None:
     print(f"picture: {out / 'bench.png'}")
 
 
-def _show(row: Quality) -> None:
-    """A row as soon as it is known: the whole table may take long."""
+def _print_row(row: Quality) -> None:
+    """Prints a row as soon as it is known: the whole table may take long."""
     print(
         f"{row.way:20} {row.mean:6.2f} ± {row.stderr:.2f} dB, median {row.median:.2f}, "
         f"{row.evaluations:.0f} evaluations, {row.seconds:.3f} s per mixture"
@@ -127,21 +130,16 @@ def _show(row: Quality) -> None:
     sys.stdout.flush()
 
 
-def _growth(args: argparse.Namespace, prior: Prior, images: ImageSet) -> list[Growth]:
+def _growth(prior: Prior, signals: Tensor, mixtures: int, k: int) -> Growth:
+    """Measures growth behind a progress bar."""
     from tqdm import tqdm
 
     from basis import bench
 
-    pictures = images.images[:1000].float().div(255)
-    cases = [(count, 2) for count in sorted(args.mixtures)]
-    if args.mixtures:
-        cases += [(min(args.mixtures), k) for k in args.sources if k != 2]
-    grown = []
-    for count, k in cases:
-        with tqdm(total=count, desc=f"{count} mixtures of {k}", leave=False, disable=None) as bar:
+    label = f"{mixtures} mixtures of {k}"
+    with tqdm(total=mixtures, desc=label, leave=False, disable=None) as bar:
 
-            def tell(done: int, bar: Any = bar) -> None:
-                bar.update(done - bar.n)
+        def progress(done: int, bar: Any = bar) -> None:
+            bar.update(done - bar.n)
 
-            grown.append(bench.measure_growth(prior, pictures, mixtures=count, k=k, progress=tell))
-    return grown
+        return bench.measure_growth(prior, signals, mixtures=mixtures, k=k, progress=progress)

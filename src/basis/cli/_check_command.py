@@ -21,9 +21,9 @@ examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the command's arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("prior", metavar="NAME|DIR", help="the prior to look at")
+    parser.add_argument("prior", metavar="NAME|DIR", help="the prior to test")
     parser.add_argument(
         "--data", default="sample", help="held-out images of its kind (default: sample)"
     )
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it; ends with exit code 2 and the verdict when the prior is not sound."""
+    """Tests the prior and prints the findings; exit code 2 when the prior is not sound."""
     import dataclasses
 
     from basis import BasisError, load_prior
@@ -44,20 +44,20 @@ def run(args: argparse.Namespace) -> None:
 
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
     images = load_images(args.data, "test", root=args.data_root, size=args.size)
-    floats = images.images[: args.count].float().div(255)
-    findings = check_prior(prior, floats.to(prior.device or "cpu"), seed=args.seed)
+    signals = images.floats(slice(args.count)).to(prior.device or "cpu")
+    findings = check_prior(prior, signals, seed=args.seed)
     for f in findings:
         print(f"{'ok ' if f.sound else 'NOT'} {f.name:9} {f.text}")
-    words = verdict(findings)
+    summary, sound = verdict(findings), all(f.sound for f in findings)
     if args.json:
         record = {
             "command": args.line,
             "prior": prior.describe(),
-            "sound": all(f.sound for f in findings),
-            "verdict": words,
+            "sound": sound,
+            "verdict": summary,
             "findings": [dataclasses.asdict(f) for f in findings],
         }
         write_json(args.json, record)
-    if not all(f.sound for f in findings):
-        raise BasisError(f"prior {prior.name!r} is {words}")
-    print(f"prior {prior.name!r} is {words}")
+    if not sound:
+        raise BasisError(f"prior {prior.name!r} is {summary}")
+    print(f"prior {prior.name!r} is {summary}")

@@ -1,0 +1,42 @@
+"""Grey photos coloured again: distances, and several colourings of the same."""
+
+from __future__ import annotations
+
+import torch
+
+from basis import mixings, panels
+from basis.data import load_images
+from basis.reproduce._context import Context
+from basis.reproduce._definition import TableDefinition
+from basis.reproduce._photo_table import PAPER, distance_row, has_photos, prior_rows
+from basis.reproduce._section import Section, png
+from basis.reproduce._separated import posterior_draws
+from basis.separation import colouring
+
+
+def compute(ctx: Context, section: Section) -> None:
+    """Colours grey photos, and measures how far the result is from photos."""
+    if not has_photos(ctx, section):
+        return
+    images = load_images(ctx.photos, "test", root=ctx.root)
+    truth = images.floats(torch.arange(min(ctx.count(1024), len(images))))[:, None]
+    mixing = mixings.grey(truth.shape[2])
+    grey = mixing(truth)[:, None].expand_as(truth)
+    rows = [distance_row(ctx, "the photos themselves", truth, truth)]
+    used = prior_rows(
+        ctx, section, rows, ("the grey photos", grey), truth, mixing, PAPER["grey"], colouring
+    )
+    shown = min(4, len(truth))
+    for prior, title in used:
+        many = posterior_draws(
+            ctx, prior, truth[:shown], mixing, 5, "colourings", **colouring(prior)
+        )
+        section.add_cost(many)
+        columns = torch.cat([grey[:shown], many.samples[:, :, 0], truth[:shown]], dim=1)
+        titles = ["grey", *(f"{i + 1}" for i in range(many.samples.shape[1])), "as it was"]
+        picture = panels.pictures_panel(columns, titles, title=f"five colourings of each, {title}")
+        section.pictures.append((f"Several colourings, {title}", png(picture)))
+    section.settings = {"data": ctx.photos}
+
+
+TABLE = TableDefinition("colour", "Colourisation", compute, order=60)

@@ -1,0 +1,39 @@
+"""Measurements of priors that the paper reports beside its separations."""
+
+from basis.studies._cost_study import Cost, cost_table, evaluation_cost
+from basis.studies._gradient_study import (
+    Gradient,
+    gradient_norms,
+    gradient_table,
+    paper_sigmas,
+    plot_gradients,
+    study_sigmas,
+)
+from basis.studies._likelihood_study import (
+    Likelihoods,
+    SeparationCost,
+    bits,
+    likelihood_table,
+    likelihoods,
+    separation_cost,
+    separation_cost_table,
+)
+
+__all__ = [
+    "Cost",
+    "Gradient",
+    "Likelihoods",
+    "SeparationCost",
+    "bits",
+    "cost_table",
+    "evaluation_cost",
+    "gradient_norms",
+    "gradient_table",
+    "likelihood_table",
+    "likelihoods",
+    "paper_sigmas",
+    "plot_gradients",
+    "separation_cost",
+    "separation_cost_table",
+    "study_sigmas",
+]
