@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import basis
-from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
 from basis.families import all_families, find_family
+from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
 from basis.priors import Card, DenoiserPrior, GaussianMixture
 from basis.store import describe_module, list_priors, load_prior, read_card, save_prior
 

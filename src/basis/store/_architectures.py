@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from basis._errors import BasisError
@@ -15,7 +16,9 @@ def build_module(architecture: Mapping[str, Any]) -> nn.Module:
     """The untrained network that an `architecture` entry of a card describes."""
     family = find_family(architecture.get("kind"))
     try:
-        module: nn.Module = family.build_module(architecture)
+        # First weights are random and about to be replaced: the caller's numbers are left alone.
+        with torch.random.fork_rng(devices=[]):
+            module: nn.Module = family.build_module(architecture)
     except BasisError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
