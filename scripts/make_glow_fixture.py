@@ -1,7 +1,9 @@
-"""Writes tests/fixtures/glow: a small Glow saved by TensorFlow itself, with log-likelihoods from its graph.
+"""Writes tests/fixtures/glow: a small Glow saved by TensorFlow itself, with log-likelihoods from
+its graph.
 
-Needs TensorFlow (any version with tf.compat.v1), which the package and its tests do not: run this by hand in an environment that has
-it. The graph follows the published one (github.com/openai/glow) in names, shapes and arithmetic, in TensorFlow's own layout.
+Needs TensorFlow (any version with tf.compat.v1), which the package and its tests do not: run this
+by hand in an environment that has it. The graph follows the published one (github.com/openai/glow)
+in names, shapes and arithmetic, in TensorFlow's own layout.
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -9,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from basis import metrics
 from basis.cli import main
-from basis.cli._arguments import _CHOICES, _SAMPLERS
-from basis.data import read_mixture
-from basis.samplers import SAMPLERS
-from basis.separation import CHOICES
+from basis.cli._sampling import sampler_names
+from basis.data import load_images, read_mixture
+from basis.samplers import SAMPLERS, setting_texts
 from basis.store import find_prior, load_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
@@ -74,7 +75,7 @@ def test_picture_of_an_average(tmp_path):
     )
     out = tmp_path / "o"
     words = ["separate", str(picture), "--alphas", "0.5", "0.5", "--out", str(out)]
-    assert main([*words, "--sampler", "greedy", "--set", "sigma=0.02", "--set", "steps=3"]) == 0
+    assert main([*words, "--sampler", "greedy", "--sigma", "0.02", "--steps", "3"]) == 0
     record = json.loads((out / "run.json").read_text())
     assert "psnr" not in record and record["mixtures"][0]["residual_rms"] < 1 / 255
 
@@ -181,10 +182,9 @@ def test_bad_input(tmp_path, capsys):
     assert "outside the prior's range" in separate_fails(good, "--sigma-min", "0.0001")
     assert "unknown prior 'minst'" in separate_fails(good, "--prior", "minst")
     greedy = ("separate", good, "--sampler", "greedy", "--delta", "1", "--out", out)
-    assert "no setting 'delta'" in fails(capsys, *greedy)
-    assert "NAME=VALUE" in separate_fails(good, "--set", "start")
-    assert "uniform, normal or zeros" in separate_fails(good, "--set", "start=ones")
-    assert "steps must be a whole number" in separate_fails(good, "--set", "steps=many")
+    assert "--delta is no setting of what runs here" in fails(capsys, *greedy)
+    assert "'uniform', 'normal', 'zeros'" in separate_fails(good, "--start", "ones")
+    assert "must be a whole number" in separate_fails(good, "--steps", "many")
     damaged = tmp_path / "damaged"
     shutil.copytree(find_prior("mnist"), damaged)
     (damaged / "weights.safetensors").write_bytes(b"not weights")
@@ -229,9 +229,37 @@ def test_a_failed_run_loses_nothing(tmp_path, capsys):
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
-def test_the_parser_knows_every_sampler():
-    assert tuple(SAMPLERS) == _SAMPLERS
-    assert CHOICES == _CHOICES
+def test_the_parser_knows_every_sampler_and_its_settings(capsys):
+    assert sampler_names() == list(SAMPLERS)
+    for name, kind in SAMPLERS.items():
+        with pytest.raises(SystemExit) as stop:
+            main(["separate", "--sampler", name, "--help"])
+        text = capsys.readouterr().out
+        assert stop.value.code == 0
+        for field in dataclasses.fields(kind):
+            assert "--" + field.name.replace("_", "-") in text
+            assert setting_texts(kind)[field.name].split()[0] in text
+
+
+def test_several_mixtures_of_the_same_sources(tmp_path, capsys):
+    """Two pictures, each another mixture of two digits, are one observation."""
+    for name, weights in (("a", ("0.7", "0.3")), ("b", ("0.3", "0.7"))):
+        words = ["mix", "sample:3", "sample:18", "--alphas", *weights]
+        assert main([*words, "--out", str(tmp_path / f"{name}.png")]) == 0
+    rows = ["--alphas", "0.7", "0.3", "--alphas", "0.3", "0.7"]
+    inputs = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    out = tmp_path / "o"
+    words = ["separate", *inputs, *rows, "--sampler", "gibbs", "--steps", "6", "--out", str(out)]
+    assert main(words) == 0
+    sources = torch.from_numpy(np.load(out / "sources.npz")["sources"])
+    truth = load_images("sample").floats(torch.tensor([3, 18]))[None]
+    # Two mixtures of two sources leave nothing open but the rounding of their pixels.
+    assert metrics.psnr(sources, truth).item() > 35
+    assert main(["separate", "sample", "--count", "2", *rows, *QUICK, "--out", str(out)]) == 0
+    one = fails(capsys, "separate", inputs[0], *rows, "--out", out)
+    assert "give 2 mixtures of the same sources" in one
+    uneven = fails(capsys, "separate", *inputs, "--alphas", 1, "--alphas", 1, 1, "--out", out)
+    assert "equally many" in uneven
 
 
 def test_help_and_import_are_quick():
@@ -249,7 +277,7 @@ def test_help_and_import_are_quick():
 
 
 def test_every_source_may_have_a_prior_of_its_own(tmp_path, capsys):
-    words = ["separate", "sample", "--count", "1", "--sampler", "gibbs", "--set", "steps=4"]
+    words = ["separate", "sample", "--count", "1", "--sampler", "gibbs", "--steps", "4"]
     both = ["--prior", "mnist", "--prior", "mnist-glow", "--out", str(tmp_path / "two")]
     assert main([*words, *both]) == 0
     assert (tmp_path / "two" / "panel.png").exists()

@@ -149,7 +149,9 @@ def test_ladder_saves_and_loads(tmp_path):
 
 
 def test_exact_prior_has_a_gaussian_oracle():
-    """A conditioned flow with no couplings left would be Gaussian; here the whole chain on a known density."""
+    """A conditioned flow with no couplings left would be Gaussian; here the whole chain on a known
+    density.
+    """
     exact = GaussianMixture(torch.full((1, 1, 2, 2), 0.5), torch.tensor([0.04]))
     model = LikelihoodPrior({0.1: Level(0.1)}, (1, 2, 2), 0.1, 0.1)
     x = torch.rand(3, 1, 2, 2)
@@ -195,7 +197,7 @@ def test_study_command_measures_gradients_and_likelihoods(tmp_path, capsys):
     rows = json.loads((tmp_path / "out/gradients.json").read_text())["gradients"]
     assert set(rows) == {"mnist", "small"} and len(rows["small"]) == 10
     assert (tmp_path / "out/gradients.png").stat().st_size > 5000
-    sampling = ["--sampler", "gibbs", "--set", "steps=2"]
+    sampling = ["--sampler", "gibbs", "--steps", "2"]
     assert main(["study", "likelihoods", "--priors", prior, *words, *sampling]) == 0
     row = json.loads((tmp_path / "out/likelihoods.json").read_text())["likelihoods"][0]
     x = load_images("sample", "test")
@@ -208,7 +210,9 @@ def test_study_command_measures_gradients_and_likelihoods(tmp_path, capsys):
 
 
 def test_studies_are_exact_for_a_gaussian():
-    """At the mean of N(mu, v), sigma |grad| is |n| sigma^2 / (v + sigma^2), and the code length is known."""
+    """At the mean of N(mu, v), sigma |grad| is |n| sigma^2 / (v + sigma^2), and the code length is
+    known.
+    """
     mean = torch.full((1, 1, 16, 16), 0.5, dtype=torch.float64)
     prior = GaussianMixture(mean, torch.tensor([0.04], dtype=torch.float64))
     images = mean.expand(400, 1, 16, 16)

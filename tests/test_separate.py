@@ -1,6 +1,5 @@
-import math
-
 import dataclasses
+import math
 
 import pytest
 import torch

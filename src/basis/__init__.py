@@ -1,7 +1,7 @@
 """Source separation with deep generative priors.
 
-A separation is a **prior** (what a source looks like), a **mixing** (how the sources became what was
-observed) and a **sampler** (how the posterior is explored):
+A separation is a **prior** (what a source looks like), a **mixing** (how the sources became what
+was observed) and a **sampler** (how the posterior is explored):
 
     prior = basis.load_prior("mnist")
     result = basis.separate(mixture, prior, alphas=(1.0, 1.0), effort="balanced", seed=0)

@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(
         prog="basis",
-        description="Source separation with deep generative priors: a prior, a mixing and a sampler.",
+        description="Source separation with deep generative priors: "
+        "a prior, a mixing and a sampler.",
     )
     parser.add_argument("--version", action="version", version=f"basis {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _out_of_memory(error):
             raise
         print(
-            f"basis {args.command}: this needs more memory than there is; ask for fewer or smaller images",
+            f"basis {args.command}: this needs more memory than there is; "
+            "ask for fewer or smaller images",
             file=sys.stderr,
         )
         return 2

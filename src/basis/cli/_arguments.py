@@ -51,7 +51,9 @@ def seed_number(text: str) -> int:
 
 
 def out_folder(text: str) -> Path:
-    """Where results go; refused before any work is done where no folder can be, or nothing can be written."""
+    """Where results go; refused before any work is done where no folder can be, or nothing can be
+    written.
+    """
     path = Path(text)
     for place in (path, *path.parents):
         if place.exists():

@@ -135,8 +135,8 @@ def setting_hint(unknown: Sequence[str]) -> str | None:
     if not loose:
         return None
     return (
-        f"{', '.join(loose)} is no setting of what runs here; --sampler NAME --help lists those "
-        "of a sampler"
+        f"{', '.join(loose)} is no setting of what runs here; it goes with a sampler that has it "
+        "(--sampler NAME --help lists its settings)"
     )
 
 

@@ -233,7 +233,9 @@ def _stack(names: list[str], mixture: Tensor, rows: int) -> tuple[list[str], Ten
 
 
 def _large_enough(priors: list[Prior], mixture: Tensor) -> list[Prior]:
-    """The priors for signals of the mixture's size, through tiles where it is larger than theirs."""
+    """The priors for signals of the mixture's size, through tiles where it is larger than
+    theirs.
+    """
     from basis.priors import Tiled
 
     size = tuple(mixture.shape[2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -114,7 +115,7 @@ class Problem:
             if value is not None:
                 self.check_sigma(value)
         fixed = [value for value in given if value is not None]
-        if any(a < b for a, b in zip(fixed, fixed[1:], strict=False)):
+        if any(a < b for a, b in itertools.pairwise(fixed)):
             raise BasisError(
                 "noise levels must fall from sigma_max to sigma_min, not "
                 + ", ".join(f"{value:g}" for value in fixed)

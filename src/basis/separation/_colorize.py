@@ -88,8 +88,12 @@ def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
     first, last = min(5.0, prior.sigma_max), max(0.01, prior.sigma_min)
     memory = round((last / first) ** ((3 if isinstance(prior, Tiled) else 1) / steps), 4)
     return {
-        "sampler": "posterior-sde", "steps": steps, "sigma_max": first, "sigma_min": last, "memory": memory,
-    }  # fmt: skip
+        "sampler": "posterior-sde",
+        "steps": steps,
+        "sigma_max": first,
+        "sigma_min": last,
+        "memory": memory,
+    }
 
 
 def _within(grey: Tensor, colours: Tensor) -> Tensor:
