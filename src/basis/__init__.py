@@ -17,7 +17,18 @@ from basis._errors import BasisError
 from basis._version import __version__
 
 if TYPE_CHECKING:
-    from basis import data, metrics, mixings, nn, priors, samplers, separation, store, training
+    from basis import (
+        data,
+        families,
+        metrics,
+        mixings,
+        nn,
+        priors,
+        samplers,
+        separation,
+        store,
+        training,
+    )
     from basis.mixings import (
         Mixing,
         convolution,
@@ -66,6 +77,7 @@ _HOMES = {
 }
 _ROOMS = (
     "data",
+    "families",
     "metrics",
     "mixings",
     "nn",
@@ -93,6 +105,7 @@ __all__ = [
     "convolution",
     "data",
     "downsample",
+    "families",
     "grey",
     "grey_mixture",
     "linear",

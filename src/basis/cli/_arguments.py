@@ -147,12 +147,6 @@ def training_set(args: argparse.Namespace) -> ImageSet:
     return images
 
 
-def data_record(args: argparse.Namespace, images: ImageSet) -> dict[str, Any]:
-    """What a card says of the images that a prior was trained on."""
-    record = {"name": images.name, "images": len(images) - args.held_out}
-    return record | ({"classes": sorted(set(args.classes))} if args.classes else {})
-
-
 def add_noise(mixture: Tensor, noise: float, seed: int) -> Tensor:
     """The mixture with Gaussian noise of this standard deviation."""
     import torch
