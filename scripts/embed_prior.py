@@ -1,10 +1,11 @@
 r"""Puts a trained prior into the package, with what was measured of it on its card.
 
-    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." --licence "..." \
+    python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." \
+        --licence "..." \
         --quality a.json b.json
 
-Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or `basis distance --json` of
-its samples or separations.
+Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or
+`basis distance --json` of its samples or separations.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-import basis.priors
-from basis.store import load_prior, read_card, save_prior
-
-EMBEDDED = Path(basis.store.__file__).parent / "embedded"
+from basis.store import EMBEDDED, load_prior, read_card, save_prior
 
 
 def quality_rows(path: Path) -> list[dict[str, object]]:
@@ -52,7 +50,8 @@ def main() -> None:
     parser.add_argument("--note", help="anything else that its reader should know")
     parser.add_argument("--quality", type=Path, nargs="*", default=[])
     args = parser.parse_args()
-    card = read_card(args.run) | {"name": args.name, "title": args.title, "licence": args.licence}
+    card = read_card(args.run).to_dict()
+    card |= {"name": args.name, "title": args.title, "licence": args.licence}
     card["data"] = {
         "name": card["data"]["name"],
         "origin": args.origin,

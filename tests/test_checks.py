@@ -115,8 +115,7 @@ def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
         gain = covariance @ torch.linalg.inv(covariance + s**2 * torch.eye(10).double())
         return ((x.flatten(1).double() - mean) @ gain.T + mean + offset).view(x.shape).to(x)
 
-    prior = from_denoiser(denoise, (1, 2, 5), 0.1, 100.0, name="sound")
-    prior.shape = (2, 5)
+    prior = from_denoiser(denoise, (2, 5), 0.1, 100.0, name="sound")
     prior.low, prior.high, prior.spread = None, None, scale
     return prior, signals
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import hashlib
-import http.server
 import io
 import os
 import pickle
@@ -14,9 +12,9 @@ import struct
 import subprocess
 import sys
 import tarfile
-import threading
 from pathlib import Path
 
+import local_server
 import numpy as np
 import pytest
 import torch
@@ -38,6 +36,7 @@ from basis.data import (
     write_mixture,
 )
 
+serve = local_server.serve
 ROOT = data_root()
 needs_mnist = pytest.mark.skipif(
     not (ROOT / "MNIST").is_dir(), reason=f"MNIST is not in {ROOT}: basis data download mnist"
@@ -121,7 +120,8 @@ def save(path: Path, pixels, **options) -> Path:
 def test_importing_loads_nothing_heavy():
     code = (
         "import sys, basis; before = set(sys.modules); import basis.data; "
-        "print(sorted({'torch', 'numpy', 'PIL', 'tqdm', 'urllib.request'} & (set(sys.modules) - before))); "
+        "heavy = {'torch', 'numpy', 'PIL', 'tqdm', 'pooch', 'requests'}; "
+        "print(sorted(heavy & (set(sys.modules) - before))); "
         "basis.data.catalogue(); "
         "print(sorted({'torch', 'numpy', 'PIL'} & (set(sys.modules) - before)))"
     )
@@ -133,8 +133,10 @@ def test_every_public_name_resolves():
     import basis.data
 
     assert all(
-        getattr(basis.data, name).__name__ == name for name in set(dir(basis.data)) - {"PUBLISHED"}
+        getattr(basis.data, name).__name__ == name
+        for name in set(dir(basis.data)) - {"NAMES", "PUBLISHED", "Split"}
     )
+    assert basis.data.NAMES[0] in basis.data.PUBLISHED and basis.data.Split
     with pytest.raises(AttributeError, match="nothing_such"):
         basis.data.nothing_such  # noqa: B018
 
@@ -181,7 +183,8 @@ def test_floats_are_in_the_unit_interval():
 
 
 def test_an_image_set_refuses_other_types():
-    assert "uint8" in refused(ImageSet, torch.zeros(2, 1, 3, 3), None, "made", "a test")
+    for other in (torch.zeros(2, 1, 3, 3).long(), torch.zeros(2, 3).byte(), torch.zeros(2, 3)):
+        assert "uint8 or float32" in refused(ImageSet, other, None, "made", "a test")
     bytes_ = torch.zeros(2, 1, 3, 3, dtype=torch.uint8)
     assert "int64" in refused(ImageSet, bytes_, torch.zeros(3, dtype=torch.int64), "made", "a test")
 
@@ -458,10 +461,57 @@ def test_the_axes_of_arrays(tmp_path, rng, shape, expected):
     assert torch.equal(read_array(tmp_path / "a.npy"), images.float() / 255)
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 4, 5, 6), (1, 1, 1, 5, 5), (0, 5, 5), ()])
+@pytest.mark.parametrize("shape", [(4,), (2, 4, 5, 6), (0, 5, 5), ()])
 def test_other_shapes_are_refused(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
     assert "a.npy" in refused(load_images, tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 50), (1, 1, 50), (3, 2, 50), (2, 1, 4, 5, 6)])
+def test_signals_of_other_axes_stay_as_they_are(tmp_path, rng, shape):
+    array = rng.normal(size=shape).astype(np.float32) * 10
+    np.savez(tmp_path / "a.npz", images=array, labels=np.arange(shape[0]))
+    found = load_images(tmp_path / "a.npz")
+    assert found.images.dtype == torch.float32
+    assert np.array_equal(found.images, array) and np.array_equal(found.floats([0]), array[:1])
+    assert np.array_equal(found.only([0]).images, array[:1])
+    assert "pictures only" in refused(load_images, tmp_path / "a.npz", size=8)
+    np.save(tmp_path / "a.npy", array)
+    assert np.array_equal(read_mixture(tmp_path / "a.npy").mixture, array)
+    np.save(tmp_path / "a.npy", np.full(shape, 51, np.uint8))
+    assert read_array(tmp_path / "a.npy").unique().item() == pytest.approx(0.2)
+    assert load_images(tmp_path / "a.npy").floats().unique().item() == pytest.approx(0.2)
+    np.save(tmp_path / "a.npy", array * np.nan)
+    assert "NaN" in refused(load_images, tmp_path / "a.npy")
+
+
+def test_signals_by_name_keep_their_axes(tmp_path, rng):
+    array = rng.normal(size=(3, 5, 6, 7))
+    np.savez(tmp_path / "a.npz", signals=array)
+    assert np.allclose(load_images(tmp_path / "a.npz").images, array)
+    np.savez(tmp_path / "a.npz", signals=array[0, 0])
+    assert "(n, channels, *size)" in refused(load_images, tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "expected"),
+    [
+        ((7, 3, 9), 1, (7, 3, 9)),
+        ((3, 9), 1, (1, 3, 9)),
+        ((9,), 1, (1, 1, 9)),
+        ((1, 2, 9), 2, (1, 1, 2, 9)),
+        ((2, 9), None, (1, 1, 2, 9)),
+        ((2, 5, 4, 4, 4), 3, (2, 5, 4, 4, 4)),
+        ((4, 4, 4), 3, (1, 1, 4, 4, 4)),
+    ],
+)
+def test_the_number_of_axes_of_a_signal_decides(tmp_path, rng, shape, dims, expected):
+    array = rng.normal(size=shape).astype(np.float32)
+    np.save(tmp_path / "a.npy", array)
+    found = read_mixture(tmp_path / "a.npy", dims=dims).mixture
+    assert found.shape == expected
+    assert np.array_equal(found, array.reshape(expected))
+    assert "signals of 6 axes" in refused(read_array, tmp_path / "a.npy", dims=6)
 
 
 def test_floats_round_to_the_nearest_level(tmp_path):
@@ -670,6 +720,21 @@ def test_mixtures_survive_the_disk(tmp_path):
     assert found.alphas is None
 
 
+def test_mixtures_of_sound_survive_the_disk(tmp_path):
+    sources = torch.randn(4, 2, 1, 64)
+    path = tmp_path / "m.npz"
+    write_mixture(path, MixtureFile(sources.sum(1), sources, torch.ones(2)))
+    found = read_mixture(path)
+    assert torch.equal(found.mixture, sources.sum(1)) and torch.equal(found.sources, sources)
+    # Five channels of length 9 are no picture where the sources have one axis more.
+    many = torch.randn(4, 2, 5, 9)
+    write_mixture(path, MixtureFile(many.sum(1), many))
+    assert torch.equal(read_mixture(path).mixture, many.sum(1))
+    assert "one grey or colour" in refused(
+        write_mixture, tmp_path / "m.png", MixtureFile(torch.rand(1, 1, 64))
+    )
+
+
 def test_mixtures_from_pictures_and_arrays(tmp_path, rng):
     pixels = grey(rng, 1, 4, 6)[0]
     found = read_mixture(save(tmp_path / "m.png", pixels))
@@ -687,7 +752,8 @@ def test_mixtures_that_do_not_fit_are_refused(tmp_path):
     assert "do not fit" in refused(MixtureFile, mixture, sources[:1])
     assert "do not fit" in refused(MixtureFile, mixture, sources[..., :3])
     assert "2 alphas and 3 sources" in refused(MixtureFile, mixture, sources, torch.ones(2))
-    assert "4 axes" in refused(MixtureFile, mixture[0])
+    assert "at least 3 axes" in refused(MixtureFile, mixture[0, 0])
+    assert "sources must be a float tensor of 4 axes" in refused(MixtureFile, mixture[0], sources)
     assert "float" in refused(MixtureFile, mixture.byte())
     assert "NaN" in refused(MixtureFile, mixture, sources * torch.nan)
     path = tmp_path / "m.npz"
@@ -778,27 +844,6 @@ def offer_mnist(tmp_path, rng):
     return made, tmp_path / "offer" / "MNIST" / "raw"
 
 
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(folder: Path) -> str:
-        class Quiet(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *args):
-                pass
-
-        handler = functools.partial(Quiet, directory=str(folder))
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 def test_download_mnist_over_http(tmp_path, rng, serve, capfd):
     made, offer = offer_mnist(tmp_path, rng)
     published = {"mnist": publish(offer, serve(offer))}
@@ -811,24 +856,25 @@ def test_download_mnist_over_http(tmp_path, rng, serve, capfd):
     assert len(os.listdir(folder)) == 4
 
 
-def test_mirrors_are_tried_in_turn(tmp_path, rng, capfd):
+def test_mirrors_are_tried_in_turn(tmp_path, rng, serve, capfd):
     _, offer = offer_mnist(tmp_path, rng)
     wrong = tmp_path / "wrong"
     wrong.mkdir()
     for path in offer.iterdir():
         (wrong / path.name).write_bytes(b"an error page")
-    bases = ((tmp_path / "none").as_uri(), wrong.as_uri(), offer.as_uri())
+    (tmp_path / "none").mkdir()
+    bases = (serve(tmp_path / "none"), serve(wrong), serve(offer))
     published = {"mnist": publish(offer, *bases)}
     download("mnist", tmp_path / "root", progress=False, published=published)
     assert len(load_images("mnist", root=tmp_path / "root")) == 7
     assert capfd.readouterr().err == ""
 
 
-def test_a_wrong_checksum_puts_nothing_in_place(tmp_path, rng):
+def test_a_wrong_checksum_puts_nothing_in_place(tmp_path, rng, serve):
     _, offer = offer_mnist(tmp_path, rng)
     published = {
         "mnist": tuple(
-            Published(file.name, "0" * 32, file.urls) for file in publish(offer, offer.as_uri())
+            Published(file.name, "0" * 32, file.urls) for file in publish(offer, serve(offer))
         )
     }
     message = refused(download, "mnist", tmp_path / "root", False, published=published)
@@ -837,13 +883,13 @@ def test_a_wrong_checksum_puts_nothing_in_place(tmp_path, rng):
     assert [path for path in (tmp_path / "root").rglob("*") if path.is_file()] == []
 
 
-def test_present_files_are_left_alone(tmp_path, rng):
+def test_present_files_are_left_alone(tmp_path, rng, serve):
     _, offer = offer_mnist(tmp_path, rng)
     raw = tmp_path / "root/MNIST/raw"
     raw.mkdir(parents=True)
     (raw / "train-images-idx3-ubyte").write_bytes(b"mine")
     (raw / "t10k-images-idx3-ubyte.gz").write_bytes(b"mine too")
-    published = {"mnist": publish(offer, offer.as_uri())}
+    published = {"mnist": publish(offer, serve(offer))}
     download("mnist", tmp_path / "root", False, published=published)
     assert (raw / "train-images-idx3-ubyte").read_bytes() == b"mine"
     assert (raw / "t10k-images-idx3-ubyte.gz").read_bytes() == b"mine too"
@@ -859,7 +905,7 @@ def test_without_a_network_the_message_says_what_to_do(tmp_path):
                 Published(file.name, file.checksum, (base + file.name,)) for file in files
             )
             message = refused(download, name, tmp_path, False, published={name: offline})
-            assert base + files[0].name in message
+            assert f"{base + files[0].name} (no connection)" in message
             assert "by hand" in message
             assert str(tmp_path) in message
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -890,7 +936,7 @@ def make_archive(path: Path, folder: Path, extra: dict[str, bytes]) -> None:
             tar.add(file, f"cifar-10-batches-py/{file.name}")
 
 
-def test_download_cifar_unpacks_only_the_batches(tmp_path, rng):
+def test_download_cifar_unpacks_only_the_batches(tmp_path, rng, serve):
     made = make_cifar(tmp_path / "made", rng)
     (tmp_path / "offer").mkdir()
     extra = {
@@ -899,7 +945,7 @@ def test_download_cifar_unpacks_only_the_batches(tmp_path, rng):
         "cifar-10-batches-py/../../evil": b"x",
     }
     make_archive(tmp_path / "offer/cifar-10-python.tar.gz", tmp_path / "made", extra)
-    published = {"cifar10": publish(tmp_path / "offer", (tmp_path / "offer").as_uri())}
+    published = {"cifar10": publish(tmp_path / "offer", serve(tmp_path / "offer"))}
     folder = download("cifar10", tmp_path / "root", False, published=published)
     assert os.listdir(tmp_path / "root") == ["cifar-10-batches-py"]
     assert sorted(os.listdir(folder)) == sorted(made)

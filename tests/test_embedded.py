@@ -11,11 +11,24 @@ from basis.store import find_prior, read_card
 
 def test_card_is_complete():
     card = read_card(find_prior("mnist"))
-    wanted = {"name", "title", "architecture", "shape", "sigma_min", "sigma_max", "data", "training",
-              "quality", "licence", "sha256", "parameters"}  # fmt: skip
-    assert wanted <= card.keys()
-    assert card["training"]["images_seen"] > 100_000
-    assert all({"command", "pairs", "seed", "mean"} <= row.keys() for row in card["quality"])
+    wanted = {"name", "title", "architecture", "shape", "sigma_min", "sigma_max", "low", "high",
+              "spread", "errors", "data", "training", "quality", "licence", "sha256",
+              "parameters"}  # fmt: skip
+    assert wanted <= card.to_dict().keys()
+    assert card.training["images_seen"] > 100_000
+    assert all({"command", "pairs", "seed", "mean"} <= row.keys() for row in card.quality)
+
+
+def test_embedded_priors_know_their_range_and_are_ready_for_use():
+    spreads = {"mnist": 0.3, "mnist-glow": 0.3, "mnist-vae": 0.3}
+    spreads |= {"cifar10": 0.25, "cifar10-glow": 0.25}
+    for name, spread in spreads.items():
+        prior = basis.load_prior(name)
+        assert (prior.low, prior.high, prior.spread) == (0.0, 1.0, spread)
+        assert prior.card.training["held_out_error_over_sigma2"]["0.1"] == prior.errors[0.1]
+        assert not prior.training and not any(p.requires_grad for p in prior.parameters())
+    convolutions = [p for p in basis.load_prior("mnist").parameters() if p.ndim == 4]
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in convolutions)
 
 
 def test_it_denoises_far_better_than_a_linear_filter():
@@ -63,8 +76,8 @@ def test_pairs_are_prefixes_of_longer_draws_and_follow_their_protocol():
 
 def test_the_prior_of_photos_denoises_and_draws():
     card = read_card(find_prior("cifar10"))
-    assert card["training"]["images_seen"] > 100_000
-    assert any("distance" in row for row in card["quality"])
+    assert card.training["images_seen"] > 100_000
+    assert any("distance" in row for row in card.quality)
     prior = basis.load_prior("cifar10")
     assert prior.shape == (3, 32, 32)
     clean = load_images("sample-photos").floats()[:32]

@@ -18,7 +18,7 @@ from basis.samplers import (
     Problem,
     posterior_denoise,
 )
-from basis.samplers._base import geometric, two_paces
+from basis.samplers._sampler import geometric, two_paces
 
 
 def independent_case():
@@ -87,7 +87,8 @@ def test_mode_weights(sampler):
     x, _ = run(sampler, priors, mixture((1.0, 1.0)), m, chains)
     first_low = (x[:, 0].mean(dim=(1, 2, 3)) < 0.5).double().mean().item()
     exact = 0.12 / 0.54
-    # Annealing in finitely many steps freezes the modes a little early; that bias is stated as 0.03.
+    # Annealing in finitely many steps freezes the modes a little early; that bias is stated as
+    # 0.03.
     assert abs(first_low - exact) < 4 * math.sqrt(exact * (1 - exact) / chains) + 0.03
 
 
@@ -102,7 +103,8 @@ def test_langevin_has_the_gaussian_posterior():
     covariance = torch.linalg.inv(precision)
     deviation = covariance.diagonal().sqrt()
     flat = x.flatten(1)
-    # The last steps still fall a little, and steps of 0.05 sigma^2 widen the spread by a few per cent.
+    # The last steps still fall a little, and steps of 0.05 sigma^2 widen the spread by a few per
+    # cent.
     assert ((flat.mean(dim=0) - mean).abs() < (5 / math.sqrt(chains) + 0.03) * deviation).all()
     error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
     assert error.abs().max() < 5 * math.sqrt(2 / chains) + 0.08
@@ -128,7 +130,9 @@ def test_posterior_denoiser_is_the_conditional_mean(tau):
 
 
 def test_ode_of_a_gaussian_is_the_exact_map():
-    """One Gaussian, nothing observed but a masked mixture: the flow scales deviations by a known factor."""
+    """One Gaussian, nothing observed but a masked mixture: the flow scales deviations by a known
+    factor.
+    """
     prior = GaussianMixture(
         torch.full((1, 1, 1, 2), 0.4, dtype=torch.float64), torch.tensor([0.04])
     )
@@ -136,7 +140,7 @@ def test_ode_of_a_gaussian_is_the_exact_map():
     m = torch.zeros(1, 1, 1, 2, dtype=torch.float64)
     sampler = PosteriorOde(steps=200, sigma_max=1.0, sigma_min=0.05)
     problem = Problem([prior], mixing, m.expand(3, -1, -1, -1), OneStream(4))
-    start = 0.5 + OneStream(4).normal(problem.empty())
+    start = 0.4 + OneStream(4).normal(problem.empty())
     x = [state.x for state in sampler.run(problem)][-1]
     factor = math.sqrt((0.04 + 0.05**2) / (0.04 + 1.0))
     assert torch.allclose(x - 0.4, factor * (start - 0.4), atol=1e-3)
@@ -172,7 +176,7 @@ def test_dirac_keeps_the_mixture_exactly(toy_prior):
 )  # fmt: skip
 def test_dirac_refuses_what_it_cannot_substitute(toy_prior, mixing):
     priors = [toy_prior] * mixing.sources
-    m = torch.zeros(1, mixing.observed, 4, 4, dtype=torch.float64)
+    m = torch.zeros(1, *mixing.observed_shape((1, 4, 4)), dtype=torch.float64)
     with pytest.raises(BasisError, match="plain mixtures"):
         run(Dirac(), priors, mixing, m, 1)
 
@@ -181,19 +185,40 @@ def test_dirac_refuses_what_it_cannot_substitute(toy_prior, mixing):
     ("make", "says"),
     [
         (lambda: Gibbs(steps=0), "steps must be a number at least 1"),
-        (lambda: Gibbs(sigma_turn=2.0), "must fall"),
         (lambda: Gibbs(share=1.5), "share"),
         (lambda: Langevin(rate=0.0), "rate must be a number more than 0"),
         (lambda: Langevin(weight=math.inf), "weight"),
         (lambda: PosteriorSde(memory=1.0), "memory"),
         (lambda: PosteriorOde(sigma_max=-1.0), "sigma_max"),
-        (lambda: Dirac(sigma_restart=5.0), "between"),
         (lambda: Dirac(restarts=-1), "restarts must be a number at least 0"),
     ],
 )
 def test_settings_are_checked(make, says):
     with pytest.raises(BasisError, match=says):
         make()
+
+
+@pytest.mark.parametrize(
+    "sampler", [Gibbs(sigma_max=1.0, sigma_turn=2.0), Dirac(sigma_restart=5.0, sigma_max=2.0)]
+)
+def test_noise_levels_that_rise_are_refused(toy_prior, sampler):
+    m = torch.rand(1, 1, 4, 4, dtype=torch.float64)
+    with pytest.raises(BasisError, match="must fall"):
+        run(sampler, [toy_prior] * 2, mixture(), m, 1)
+
+
+def test_defaults_are_in_spreads_of_the_prior_and_clipped_to_what_it_knows():
+    """Gaussians of ten times the width get ten times the noise levels; what is given stays."""
+    for width, low, high in ((1.0, 1e-4, 1e4), (10.0, 1e-4, 1e4), (1.0, 0.3, 2.0)):
+        prior = GaussianMixture(
+            torch.zeros(1, 1, 4), torch.tensor([width**2]), sigma_min=low, sigma_max=high
+        )
+        problem = Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 4), OneStream(0))
+        found = problem.levels((None, None, None), (3, 7 / 6, 1 / 6))
+        wanted = [min(max(width * s, low), high) for s in (3, 7 / 6, 1 / 6)]
+        assert found == pytest.approx(wanted, rel=1e-6)
+    assert problem.levels((None, 0.5, None), (3, 1, 1 / 6)) == pytest.approx([2.0, 0.5, 0.3])
+    assert problem.levels((0.4, None, None), (3, 1, 1 / 6)) == pytest.approx([0.4, 0.4, 0.3])
 
 
 def test_schedules():

@@ -95,7 +95,7 @@ def test_glow_trains_exports_and_separates(tmp_path, capsys):
     assert main([str(w) for w in words]) == 0
     prior = load_prior(run)
     assert isinstance(prior, LikelihoodPrior) and isinstance(prior.module, Glow)
-    bits = prior.card["training"]["held_out_bits_per_dimension"]
+    bits = prior.card.training["held_out_bits_per_dimension"]
     assert next(iter(bits)) == "0" and all(math.isfinite(b) for b in bits.values())
     x = torch.rand(2, 1, 28, 28)
     s = torch.full((2,), 0.1)

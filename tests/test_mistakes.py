@@ -121,15 +121,13 @@ def test_one_mixture_has_no_standard_error(capsys, tmp_path):
 
 
 def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, monkeypatch):
-    import basis.training
-
     def interrupted(*args, **settings):
         from basis.nn import VarianceHead
 
         args[0].head = VarianceHead(args[0].network.config)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(basis.training, "fit_variance", interrupted)
+    monkeypatch.setattr("basis.training._export.fit_variance", interrupted)
     run = tmp_path / "run"
     words = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
              "--images", 32, "--held-out", 64, "--out", run]  # fmt: skip
@@ -138,7 +136,7 @@ def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, mo
     assert load_prior(run).denoise(x, 0.2).shape == x.shape
     monkeypatch.undo()
     assert main([str(w) for w in words]) == 0
-    assert load_prior(run).card["architecture"]["variance"]
+    assert load_prior(run).card.architecture["variance"]
 
 
 def test_numbers_that_are_none(capsys, tmp_path):
@@ -182,3 +180,33 @@ def test_what_the_commands_leave_can_be_compared(capsys, tmp_path):
     assert main(["sample", "mnist", "--count", "3", "--steps", "1", "--out", str(drawn)]) == 0
     assert main(["distance", str(drawn), "sample", "--splits", "1"]) == 0
     assert "(3 images," in capsys.readouterr().out
+
+
+def test_sound_where_pictures_are_needed(capsys, tmp_path):
+    sound = tmp_path / "sound.npz"
+    np.savez(sound, images=np.zeros((8, 1, 50), "float32"), labels=np.arange(8) % 2)
+    assert "takes pictures" in refused(capsys, "distance", sound, "sample")
+    words = ["classifier", "--data", sound, "--out", tmp_path / "o"]
+    assert "trained on pictures" in refused(capsys, *words)
+    assert "pictures only" in refused(capsys, "distance", sound, "sample", "--size", 8)
+    loud = tmp_path / "loud.npy"
+    np.save(loud, np.full((1, 50), 3.0))
+    out = tmp_path / "m.npz"
+    assert "--dims 1" in refused(capsys, "mix", loud, loud, "--out", out)
+    assert not out.exists() and not (tmp_path / "o").exists()
+
+
+def test_an_offline_download_says_what_to_do(capsys, tmp_path, monkeypatch):
+    import requests
+
+    def offline(*args, **settings):
+        raise requests.ConnectionError("no route")
+
+    monkeypatch.setattr(requests, "get", offline)
+    said = refused(capsys, "data", "download", "cifar10", "--data-root", tmp_path)
+    assert "(no connection)" in said and "fetch it by hand" in said
+    monkeypatch.setattr(requests, "get", lambda *a, **s: (_ for _ in ()).throw(requests.Timeout()))
+    assert "no answer in 30 s" in refused(
+        capsys, "data", "download", "mnist", "--data-root", tmp_path
+    )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -3,7 +3,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from basis import BasisError, Mixing, grey, grey_mixture, mixture, mixtures
+from basis import BasisError, grey, grey_mixture, mixture, mixtures
+from basis.mixings import MatrixMixing
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 settings.register_profile("quiet", deadline=None, max_examples=40)
@@ -14,8 +15,9 @@ def draw(sizes, seed, *, masked=False, noise=0.0):
     k, channels, observed = sizes
     g = torch.Generator().manual_seed(seed)
     matrix = torch.randn(observed, k * channels, generator=g, dtype=torch.float64)
-    mask = (torch.rand(observed, 3, 2, generator=g) < 0.6).double() if masked else None
-    mixing = Mixing(matrix, k, channels, mask=mask, noise=noise)
+    mixing = MatrixMixing(matrix, k, channels).noisy(noise)
+    if masked:
+        mixing = mixing.masked((torch.rand(observed, 3, 2, generator=g) < 0.6).double())
     x = torch.rand(2, k, channels, 3, 2, generator=g, dtype=torch.float64)
     m = torch.rand(2, observed, 3, 2, generator=g, dtype=torch.float64)
     return mixing, x, m
@@ -111,7 +113,7 @@ def test_mask_leaves_unobserved_pixels_alone():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Mixing([[1.0, 1.0, 1.0]], 2, 1), "2 columns"),
+        (lambda: MatrixMixing([[1.0, 1.0, 1.0]], 2, 1), "2 columns"),
         (lambda: mixture((float("nan"), 1.0)), "finite"),
         (lambda: mixture((0.0, 0.0)), "ignore all"),
         (lambda: mixture(()), "non-empty"),
@@ -130,9 +132,9 @@ def test_a_mixing_of_single_channels_mixes_each_for_itself(k, observed, seed, ma
     x = torch.rand(2, k, 3, 3, 2, dtype=torch.float64)
     each = torch.stack([single(x[:, :, c : c + 1]) for c in range(3)], dim=2)
     assert torch.allclose(single(x), each.flatten(1, 2))
-    lifted = single.for_channels(3)
+    lifted = single.fit((3, 3, 2))
     assert (lifted.sources, lifted.channels, lifted.noise) == (k, 3, 0.1)
     m = torch.rand(2, 3 * observed, 3, 2, dtype=torch.float64)
     assert torch.equal(single.residual(x, m), lifted.residual(x, m))
     with pytest.raises(BasisError, match="sources of 3 channels, and these have 1"):
-        lifted.for_channels(1)
+        lifted.fit((1, 3, 2))

@@ -4,22 +4,25 @@ import hashlib
 import json
 import math
 
+import local_server
 import pytest
 import torch
 
-from basis import BasisError, metrics
+from basis import BasisError
 from basis.cli import main
 from basis.data import Published
 from basis.perception import (
+    InceptionV3,
     compare,
+    fetch_weights,
     frechet_distance,
     gaussian_of,
     inception_score,
     load_inception,
     load_network,
 )
-from basis.perception._inception import InceptionV3
-from basis.perception._networks import _downloaded
+
+serve = local_server.serve
 
 
 def test_frechet_distance_is_exact_for_known_gaussians():
@@ -60,36 +63,22 @@ def test_score_runs_from_one_to_the_number_of_classes():
         inception_score(same, 50)
 
 
-def test_ssim_agrees_with_another_library():
-    reference = pytest.importorskip("torchmetrics.functional.image")
-    g = torch.Generator().manual_seed(0)
-    truth = torch.rand(3, 2, 1, 28, 28, generator=g)
-    estimate = (truth + 0.1 * torch.randn(truth.shape, generator=g)).clamp(0, 1)
-    ours = metrics.ssim(estimate.flip(1), truth)
-    _, full = reference.structural_similarity_index_measure(
-        estimate.flatten(0, 1), truth.flatten(0, 1), data_range=1.0, return_full_image=True
-    )
-    # Theirs goes on over the border, with mirrored pixels.
-    theirs = full[..., 5:-5, 5:-5].flatten(1).mean(dim=1).view(3, 2).mean(dim=1)
-    assert ours.tolist() == pytest.approx(theirs.tolist(), abs=1e-5)
-    assert metrics.ssim(truth, truth).tolist() == pytest.approx([1.0] * 3)
-    assert metrics.residual_steps(torch.tensor([1 / 255])).item() == pytest.approx(1.0)
-
-
 def test_digits_have_a_network_of_their_own(tmp_path, capsys):
     from basis.data import load_images
 
-    eyes = load_network("digits")
+    extractor = load_network("digits")
     sample = load_images("sample", "test")
-    seen = eyes.look(sample.images)
-    assert (seen.probabilities.argmax(dim=1) == sample.labels).float().mean() > 0.97
+    found = extractor.extract(sample.images)
+    assert (found.probabilities.argmax(dim=1) == sample.labels).float().mean() > 0.97
     noise = torch.rand(sample.images.shape, generator=torch.Generator().manual_seed(0))
-    near, far = (compare(eyes, x, sample.images) for x in (sample.images.flip(0), noise))
+    near, far = (compare(extractor, x, sample.images) for x in (sample.images.flip(0), noise))
     assert near.distance < 1e-3 < 1 < far.distance
     assert near.score.mean > 5 > far.score.mean
-    assert eyes.distance == "Fréchet distance (digits)"
+    assert extractor.distance_name == "Fréchet distance (digits)"
     with pytest.raises(BasisError, match="1 channel"):
-        eyes.look(torch.rand(2, 3, 28, 28))
+        extractor.extract(torch.rand(2, 3, 28, 28))
+    with pytest.raises(BasisError, match="takes pictures"):
+        extractor.extract(torch.rand(2, 1, 28))
     assert main(["distance", "sample", "sample", "--json", str(tmp_path / "d.json")]) == 0
     assert "Fréchet distance (digits)" in capsys.readouterr().out
     assert json.loads((tmp_path / "d.json").read_text())["network"] == "digits"
@@ -98,42 +87,47 @@ def test_digits_have_a_network_of_their_own(tmp_path, capsys):
 def test_a_classifier_is_trained_kept_and_found_again(tmp_path, capsys):
     folder = tmp_path / "mine"
     assert main(["classifier", "--data", "sample", "--epochs", "8", "--out", str(folder)]) == 0
-    assert "rightly" in capsys.readouterr().out
-    eyes = load_network(str(folder))
-    assert eyes.name == "mine" and eyes.channels == 1
+    assert "correctly" in capsys.readouterr().out
+    extractor = load_network(str(folder))
+    assert extractor.name == "mine" and extractor.channels == 1
     assert main(["distance", "sample", "sample", "--network", str(folder)]) == 0
     (folder / "classifier.safetensors").write_bytes(b"nothing")
     assert main(["distance", "sample", "sample", "--network", str(folder)]) == 2
-    assert main(["distance", "sample", "sample", "--network", "eyes"]) == 2
+    assert main(["distance", "sample", "sample", "--network", "none"]) == 2
     assert "unknown network" in capsys.readouterr().err
     assert main(["classifier", "--data", "sample", "--epochs", "0", "--out", str(folder)]) == 2
 
 
-def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else(tmp_path):
-    """The whole path of FID and Inception Score, with a thin network in the published one's place."""
+def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else(tmp_path, serve):
+    """The whole path of FID and Inception Score, with a thin network for the published one."""
     torch.manual_seed(0)
     thin = InceptionV3(thin=16, classes=12)
     path = tmp_path / "weights.pth"
     torch.save(thin.state_dict(), path)
+    address = f"{serve(tmp_path)}/weights.pth"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    published = Published("weights.pth", digest, (path.as_uri(),), "sha256")
-    eyes = load_inception(path, published, InceptionV3(thin=16, classes=12))
+    published = Published("weights.pth", digest, (address,), "sha256")
+    extractor = load_inception(path, published, InceptionV3(thin=16, classes=12))
     g = torch.Generator().manual_seed(0)
     photos = torch.rand(6, 3, 32, 32, generator=g)
-    told = compare(eyes, photos, photos.flip(0), splits=2)
-    assert told.distance == pytest.approx(0.0, abs=1e-3) and told.score.mean >= 1
-    assert (eyes.distance, eyes.score) == ("FID", "Inception Score")
-    assert eyes.look(photos[:, :1]).features.shape == (6, 2048 // 16)  # grey photos are repeated
+    compared = compare(extractor, photos, photos.flip(0), splits=2)
+    assert compared.distance == pytest.approx(0.0, abs=1e-3) and compared.score.mean >= 1
+    assert (extractor.distance_name, extractor.score_name) == ("FID", "Inception Score")
+    assert extractor.extract(photos[:, :1]).features.shape == (
+        6,
+        2048 // 16,
+    )  # grey photos are repeated
     # Downloaded once, checked, and kept in the data root.
-    kept = _downloaded(published, tmp_path / "root")
+    kept = fetch_weights(published, tmp_path / "root")
     assert (
-        kept.read_bytes() == path.read_bytes() and _downloaded(published, tmp_path / "root") == kept
+        kept.read_bytes() == path.read_bytes()
+        and fetch_weights(published, tmp_path / "root") == kept
     )
-    other = Published("weights.pth", "0" * 64, (path.as_uri(),), "sha256")
+    other = Published("weights.pth", "0" * 64, (address,), "sha256")
     with pytest.raises(BasisError, match="its SHA256 is"):
         load_inception(path, other)
     with pytest.raises(BasisError, match="could not download"):
-        _downloaded(other, tmp_path / "empty")
+        fetch_weights(other, tmp_path / "empty")
     assert not (tmp_path / "empty" / "networks" / "weights.pth").exists()
     with pytest.raises(BasisError, match="no such file"):
         load_network("inception", weights=tmp_path / "absent.pth")
@@ -152,14 +146,14 @@ def test_the_published_inception_has_the_published_sizes():
 
 def test_efficientnet_knows_what_it_sees():
     pytest.importorskip("efficientnet_lite_pytorch")
-    eyes = load_network("efficientnet-lite0")
+    extractor = load_network("efficientnet-lite0")
     g = torch.Generator().manual_seed(0)
     smooth = torch.rand(4, 3, 4, 4, generator=g)
     smooth = torch.nn.functional.interpolate(smooth, size=32, mode="bicubic").clamp(0, 1)
     noise = torch.rand(4, 3, 32, 32, generator=g)
-    seen = eyes.look(torch.cat([smooth, noise]))
-    assert seen.features.shape == (8, 1280) and seen.probabilities.shape == (8, 1000)
-    assert torch.allclose(seen.probabilities.sum(dim=1), torch.ones(8), atol=1e-5)
-    within = (seen.features[4:] - seen.features[4:].mean(dim=0)).norm(dim=1).mean()
-    apart = (seen.features[:4].mean(dim=0) - seen.features[4:].mean(dim=0)).norm()
+    found = extractor.extract(torch.cat([smooth, noise]))
+    assert found.features.shape == (8, 1280) and found.probabilities.shape == (8, 1000)
+    assert torch.allclose(found.probabilities.sum(dim=1), torch.ones(8), atol=1e-5)
+    within = (found.features[4:] - found.features[4:].mean(dim=0)).norm(dim=1).mean()
+    apart = (found.features[:4].mean(dim=0) - found.features[4:].mean(dim=0)).norm()
     assert apart > within

@@ -5,7 +5,8 @@ import torch
 
 import basis
 from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
-from basis.priors import DenoiserPrior, GaussianMixture
+from basis.families import all_families, find_family
+from basis.priors import Card, DenoiserPrior, GaussianMixture
 from basis.store import describe_module, list_priors, load_prior, read_card, save_prior
 
 
@@ -135,13 +136,13 @@ def _damage(folder, how):
         torch.save({"a": torch.zeros(1)}, weights)
         from basis._files import sha256
 
-        card.write_text(json.dumps(read_card(folder) | {"sha256": sha256(weights)}))
+        card.write_text(json.dumps(read_card(folder).to_dict() | {"sha256": sha256(weights)}))
     elif how == "other architecture":
-        changed = read_card(folder)
+        changed = json.loads(card.read_text())
         changed["architecture"]["network"]["widths"] = [12, 24]
         card.write_text(json.dumps(changed))
     elif how == "unknown architecture":
-        changed = read_card(folder)
+        changed = json.loads(card.read_text())
         changed["architecture"]["kind"] = "glow9"
         card.write_text(json.dumps(changed))
 
@@ -156,7 +157,7 @@ def _damage(folder, how):
         ("card lacks fields", "lacks name"),
         ("pickle with the right checksum", "not a safetensors"),
         ("other architecture", "does not fit"),
-        ("unknown architecture", "known are unet, ncsn"),
+        ("unknown architecture", "known are diffusers, glow"),
     ],
 )
 def test_damaged_priors_are_refused(folder, how, says):
@@ -169,3 +170,70 @@ def test_damaged_priors_are_refused(folder, how, says):
 def test_unknown_name_lists_the_known():
     with pytest.raises(basis.BasisError, match=r"unknown prior 'minst'.*mnist"):
         load_prior("minst")
+
+
+OLD = {
+    "name": "old",
+    "architecture": {"kind": "unet", "network": {}, "mean": 0.1, "std": 0.25},
+    "shape": [1, 8, 8],
+    "sigma_min": 0.01,
+    "sigma_max": 1.0,
+    "sha256": "0",
+    "training": {"held_out_error_over_sigma2": {"0.1": 0.2, "1": 0.05}},
+    "license": "MIT",
+}
+
+
+def test_cards_of_earlier_versions_are_completed():
+    card = Card.from_dict(OLD)
+    assert (card.low, card.high, card.center, card.spread) == (0.0, 1.0, None, 0.25)
+    assert card.errors == {0.1: 0.2, 1.0: 0.05} and card.shape == (1, 8, 8)
+    assert card.more == {"license": "MIT"}
+    assert Card.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+    flow = OLD | {"architecture": {"kind": "glow", "network": {"std": 0.4}}}
+    assert Card.from_dict(flow).spread == 0.4
+
+
+def test_no_bounds_stay_no_bounds():
+    card = Card.from_dict(OLD | {"low": None, "high": None, "shape": [2, 64], "center": 3.0})
+    assert (card.low, card.high, card.shape, card.errors) == (None, None, (2, 64), {})
+    entries = json.loads(json.dumps(card.to_dict()))
+    assert entries["low"] is None and Card.from_dict(entries) == card
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"sigma_min": "low"}, "sigma_min must be a number"),
+        ({"sigma_max": True}, "sigma_max must be a number"),
+        ({"high": "white"}, "high must be a number"),
+        ({"shape": [1, 0]}, "shape must be"),
+        ({"shape": 8}, "shape must be"),
+        ({"name": 3}, "name must be text"),
+        ({"architecture": "unet"}, "architecture must be an object"),
+        ({"low": 0, "errors": {"much": 1}}, "errors must map"),
+        ({"low": 0, "errors": {"0.1": -1}}, "positive"),
+        ({"quality": "good"}, "quality must be a list"),
+        ({"parameters": "many"}, "parameters must be a whole number"),
+    ],
+)
+def test_ill_typed_cards_are_refused_in_one_line(entry, says):
+    with pytest.raises(basis.BasisError, match=says) as caught:
+        Card.from_dict(OLD | entry, "my card")
+    assert "\n" not in str(caught.value) and str(caught.value).startswith("my card")
+
+
+def test_every_family_builds_what_it_describes():
+    import dataclasses
+
+    for kind, family in all_families().items():
+        if family.sizes is None or kind == "ladder":
+            continue
+        assert all(f.metadata["help"] for f in dataclasses.fields(family.sizes))
+        built = family.build_module({"network": {}, "mean": 0.1, "std": 0.3})
+        told = describe_module(built)
+        assert told["kind"] == kind and describe_module(family.build_module(told)) == told
+    with pytest.raises(basis.BasisError, match="no size 'wide'; it has channels, fold"):
+        find_family("unet").make_sizes({"wide": 3})
+    with pytest.raises(basis.BasisError, match="unknown architecture 'ladder'"):
+        find_family("ladder", trainable=True)

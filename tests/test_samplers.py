@@ -1,5 +1,6 @@
 """Samplers against posteriors that are known exactly."""
 
+import dataclasses
 import itertools
 import math
 
@@ -46,7 +47,9 @@ def gaussian_case():
 
 
 def exact_posterior(priors, alphas, m, sigma, gamma2):
-    """Mean and precision of p_sigma(x) N(m; A x, gamma^2) for two Gaussian sources of four pixels."""
+    """Mean and precision of p_sigma(x) N(m; A x, gamma^2) for two Gaussian sources of four
+    pixels.
+    """
     eye = torch.eye(4, dtype=torch.float64)
     blocks = [torch.linalg.inv(p.covariances[0] + sigma**2 * eye) for p in priors]
     a = torch.cat([alpha * eye for alpha in alphas], dim=1)
@@ -112,10 +115,21 @@ def test_exchangeable_modes_are_met_equally():
 
 
 def test_paper_defaults():
+    """Pictures in [0, 1] are sampled as in the paper, whatever their spread."""
     s = Basis()
-    assert (s.sigma_max, s.sigma_min, s.levels, s.steps, s.delta) == (1.0, 0.01, 10, 100, 2e-5)
-    sigmas = s.sigmas()
-    assert sigmas[0] == 1.0 and sigmas[-1] == pytest.approx(0.01)
+    assert (s.levels, s.steps) == (10, 100)
+    means = torch.full((1, 1, 2, 2), 0.2, dtype=torch.float64)
+    prior = GaussianMixture(means, torch.tensor([0.01]), low=0.0, high=1.0)
+    problem = Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 2, 2), OneStream(0))
+    sigmas = s.sigmas(problem)
+    assert sigmas[0] == pytest.approx(1.0) and sigmas[-1] == pytest.approx(0.01)
+    explicit = dataclasses.replace(s, sigma_max=sigmas[0], sigma_min=sigmas[-1], delta=2e-5)
+    short = [dataclasses.replace(way, steps=2) for way in (s, explicit)]
+    a, b = (
+        [*way.run(Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 2, 2), OneStream(0)))][-1].x
+        for way in short
+    )
+    assert torch.allclose(a, b, atol=1e-6)
     ratios = [b / a for a, b in itertools.pairwise(sigmas)]
     assert max(ratios) - min(ratios) < 1e-12
 
@@ -128,7 +142,9 @@ def test_one_step_is_the_formula(toy_prior):
     sampler = Basis(sigma_max=0.4, sigma_min=0.1, levels=2, steps=1, delta=1e-3, weight=1.5)
     states = list(sampler.run(problem))
     draw = OneStream(5)
-    x = draw.uniform(problem.empty())
+    # Without a range, a box of the prior's spread about its mean.
+    half = math.sqrt(3) * toy_prior.spread
+    x = toy_prior.center + half * (2 * draw.uniform(problem.empty()) - 1)
     for sigma, state in zip((0.4, 0.1), states, strict=True):
         eta = 1e-3 * sigma**2 / 0.1**2
         score = torch.stack([toy_prior.score(x[:, i], sigma) for i in range(2)], dim=1)
@@ -173,7 +189,10 @@ def test_sigma_outside_the_priors_range(toy_prior):
     toy_prior.sigma_max = 0.5
     m = torch.rand(1, 1, 4, 4, dtype=torch.float64)
     with pytest.raises(BasisError, match=r"sigma 1 is outside the prior's range.*0\.5"):
-        run(Basis(), [toy_prior] * 2, mixture(), m, 1)
+        run(Basis(sigma_max=1.0), [toy_prior] * 2, mixture(), m, 1)
+    # A default is clipped to what the prior knows.
+    x, _ = run(Basis(steps=2), [toy_prior] * 2, mixture(), m, 1)
+    assert torch.isfinite(x).all()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +202,7 @@ def test_sigma_outside_the_priors_range(toy_prior):
         {"steps": 0},
         {"delta": -1.0},
         {"delta": float("nan")},
-        {"sigma_min": 2.0},
+        {"sigma_min": 2.0, "sigma_max": 1.0},
         {"temperature": -1.0},
         {"start": "ones"},
     ],

@@ -8,8 +8,9 @@ import torch
 from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, separate
 from basis.metrics import psnr
 from basis.nn import Denoiser, UNet, UNetConfig
-from basis.samplers import Noise, Problem
-from basis.separation import _ORDER, EFFORTS, Plan, Ranking, Round, Search, have_an_order, plan_for
+from basis.samplers import Gibbs, Noise, Problem
+from basis.separation import EFFORTS, Plan, Ranking, Round, plan_for
+from basis.separation._order import ORDER, by_prior, needs_order
 from basis.training import fit_variance
 
 
@@ -36,7 +37,7 @@ def test_the_energy_finds_the_probable_candidate(toy_prior):
     problem = Problem([toy_prior] * 2, mixture(), torch.zeros(1, 1, 4, 4), Noise([0]))
     energies = Ranking()(problem, candidates, [7])
     assert energies.argmin().item() == 1
-    assert problem.evaluations * 3 == 2 * Ranking().calls(3)
+    assert problem.evaluations == 2 * Ranking().calls(3)
     same = Ranking()(problem, candidates[:, [1, 1]], [7])
     assert same[0, 0] == same[0, 1]  # shared noise: equal candidates have equal energy
     assert Ranking("likelihood")(problem, candidates, [7]).argmin().item() == 1
@@ -45,13 +46,15 @@ def test_the_energy_finds_the_probable_candidate(toy_prior):
 
 
 def test_the_energy_is_in_nats():
-    """For a Gaussian the integral over all noise levels is known: differences of energy are those of -log p."""
+    """For a Gaussian the integral over all noise levels is known: differences of energy are those
+    of -log p.
+    """
     prior = GaussianMixture(torch.zeros(1, 1, 2, 2, dtype=torch.float64), torch.tensor([0.25]))
     x = torch.zeros(1, 2, 1, 1, 2, 2, dtype=torch.float64)
     x[0, 1] = 0.7
     sigmas = tuple(0.005 * 1.25**i for i in range(48))
     problem = Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 2, 2), Noise([0]))
-    found = Ranking(sigmas=sigmas, draws=200)(problem, x, [3])
+    found = Ranking(levels=tuple(s / prior.spread for s in sigmas), draws=200)(problem, x, [3])
     exact = -prior.log_prob(x[0, :, 0], 1e-4)
     assert (found[0, 1] - found[0, 0]).item() == pytest.approx(
         (exact[1] - exact[0]).item(), rel=0.05
@@ -77,7 +80,7 @@ def test_choice_among_samples(toy_prior, shapes):
 def test_plans_keep_to_their_budget(effort, sources, ordered):
     plan = plan_for(effort, sources, ordered=ordered)
     limit = EFFORTS[effort] * sources if isinstance(effort, str) else effort
-    assert 0.85 * limit - 2 * sources <= plan.calls() * sources <= limit
+    assert 0.85 * limit - 2 * sources <= plan.calls(sources) * sources <= limit
 
 
 def test_named_efforts():
@@ -100,7 +103,9 @@ def test_efforts_separate_within_their_budget(toy_prior, shapes, effort):
 
 
 def test_certain_mixtures_stop_early(toy_prior, shapes):
-    """One picture over nothing has one explanation; two strokes that could be exchanged have several."""
+    """One picture over nothing has one explanation; two strokes that could be exchanged have
+    several.
+    """
     _, m = shapes
     easy = torch.zeros_like(m[:1])
     r = separate(torch.cat([m, easy]), toy_prior, effort=2000)
@@ -162,17 +167,15 @@ def test_sources_are_put_in_the_order_that_their_priors_prefer(toy_prior, k):
     turned = truth.roll(1, dims=1)
     for alphas, found in (((1.0,) * k, truth), ((0.5, *(1.0,) * (k - 1)), None)):
         mixing = mixture(alphas)
-        assert have_an_order(priors, mixing) == (found is not None or k > 2)
-        plan = plan_for(1000, k, ordered=True)
-        spent = torch.zeros(1, dtype=torch.long)
-        search = Search(plan, priors, mixing, mixing(truth), lambda *a: [[0]], lambda *a: None)
-        placed = search._in_order(turned, [[0]], spent)
+        assert needs_order(priors, mixing) == (found is not None or k > 2)
+        problem = Problem(priors, mixing, mixing(truth), Noise([0]))
+        placed = by_prior(problem, turned, [0])
         if found is None:  # the source with a weight of its own stays where it is
             assert torch.equal(placed[:, 0], turned[:, 0])
         else:
             assert torch.equal(placed, found)
-        assert spent.item() == k * _ORDER.calls(k)
-    assert not have_an_order([priors[0]] * k, mixture((1.0,) * k))
+        assert problem.evaluations == k * ORDER.calls(k)
+    assert not needs_order([priors[0]] * k, mixture((1.0,) * k))
 
 
 def test_an_effort_with_a_prior_for_each_keeps_to_its_budget(toy_prior):
@@ -180,21 +183,26 @@ def test_an_effort_with_a_prior_for_each_keeps_to_its_budget(toy_prior):
     priors = [GaussianMixture(p, torch.tensor([1e-2])) for p in pictures[1:3]]
     m = pictures[1:3, 0].sum(dim=0, keepdim=True)
     r = separate(m, priors, effort="balanced")
-    assert r.spent.max() <= 600 and r.settings["sampler"]["orders"] == 2
+    assert r.spent.max() <= 600 and r.settings["sampler"]["order"] is True
     assert (r.sources - pictures[None, 1:3, 0]).abs().max() < 0.3
 
 
 def test_plan_settings_are_plain_data():
     import json
 
-    plan = Plan((Round(2, 3), Round(4, 5, 0.6)), Round(1, 1, 0.2))
-    assert json.loads(json.dumps(plan.settings()))["rounds"][1]["ceiling"] == 0.6
+    plan = Plan(
+        (Round(2, Gibbs(steps=3)), Round(4, Gibbs(steps=5), 2.0)), Round(1, Gibbs(steps=1), 0.7)
+    )
+    record = json.loads(json.dumps(plan.settings()))
+    assert record["rounds"][1]["start"] == 2.0 and record["rounds"][1]["sampler"]["steps"] == 5
     assert plan.widest == 4
     assert plan.calls() == 2 * 4 + 2 * 6 + 4 * 6 + 5 * 6 + 2
 
 
 def test_variance_head_learns_the_error():
-    """Images that are one of two grey levels: the head must know the error to be large where they are in doubt."""
+    """Images that are one of two grey levels: the head must know the error to be large where they
+    are in doubt.
+    """
     torch.manual_seed(0)
     images = (torch.randint(0, 2, (256, 1, 1, 1)) * 255).expand(-1, 1, 8, 8).clone()
     images[:, :, :, 4:] = 0  # the right half is always black
@@ -223,9 +231,10 @@ def test_variance_head_learns_the_error():
 
 def test_moments_without_a_head():
     network = UNet(UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16))
-    card = {"training": {"held_out_error_over_sigma2": {"0.1": 0.1, "1": 0.01}}}
     x = torch.rand(3, 1, 8, 8)
-    known = DenoiserPrior(Denoiser(network, 0.2, 0.4), (1, 8, 8), 0.01, 2.0, card=card)
+    known = DenoiserPrior(
+        Denoiser(network, 0.2, 0.4), (1, 8, 8), 0.01, 2.0, errors={0.1: 0.1, 1.0: 0.01}
+    )
     for sigma, share in ((0.1, 0.1), (math.sqrt(0.1), math.sqrt(0.001)), (2.0, 0.01), (0.01, 0.1)):
         _, variance = known.moments(x, sigma)
         assert variance.shape == x.shape

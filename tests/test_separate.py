@@ -1,5 +1,7 @@
 import math
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -78,7 +80,22 @@ def test_toy_problem_is_solved(toy_prior):
     r = separate(mixture((1.0, 0.8))(truth), toy_prior, alphas=(1.0, 0.8), samples=8)
     each = torch.stack([psnr(s, truth) for s in r.samples.unbind(1)])
     assert ((each > 25).double().mean(dim=0) > 0.5).all()
+    r = separate(mixture((1.0, 1.0))(truth), toy_prior, samples=8)
     assert summarise(psnr(r.mean, truth)).mean > 15
+
+
+def test_means_are_over_sources_that_can_be_exchanged(toy_prior):
+    """Sources of one prior and one weight are put in one order first, others have their own."""
+    patterns = toy_prior.means.view(4, 1, 4, 4)
+    truth = patterns[[1, 2]][None]
+    equal = separate(truth.sum(dim=1), toy_prior, sampler="gibbs", samples=2)
+    assert equal.exchangeable.all()
+    swapped = dataclasses.replace(equal, samples=torch.stack([truth, truth.flip(1)], dim=1))
+    assert torch.equal(swapped.mean, truth)
+    unequal = separate(truth.sum(dim=1), toy_prior, alphas=(1.0, 0.9), sampler="gibbs", samples=2)
+    assert torch.equal(unequal.exchangeable, torch.eye(2, dtype=torch.bool))
+    swapped = dataclasses.replace(unequal, samples=torch.stack([truth, truth.flip(1)], dim=1))
+    assert torch.equal(swapped.mean[:, 0], swapped.mean[:, 1])
 
 
 def test_one_prior_per_source(toy_prior):

@@ -22,7 +22,9 @@ def test_tiles_cover_the_image_and_share_what_is_asked_for():
 
 @pytest.fixture
 def pixels():
-    """Independent pixels, alike everywhere: a tile knows as much of its pixels as the whole image does."""
+    """Independent pixels, alike everywhere: a tile knows as much of its pixels as the whole image
+    does.
+    """
     mean = torch.full((1, 1, 4, 4), 0.3, dtype=torch.float64)
     return GaussianMixture(mean, 0.04 * torch.eye(16, dtype=torch.float64)[None], torch.ones(1))
 
@@ -55,7 +57,9 @@ def test_large_mixtures_are_separated(pixels):
 
 
 def test_digits_side_by_side_leave_no_seam():
-    """Two digits beside each other, told by a prior of one: as good as each alone, and no edge between tiles."""
+    """Two digits beside each other, told by a prior of one: as good as each alone, and no edge
+    between tiles.
+    """
     from basis.data import load_images
 
     digits = load_images("sample").floats(torch.arange(4))

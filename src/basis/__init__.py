@@ -17,49 +17,85 @@ from basis._errors import BasisError
 from basis._version import __version__
 
 if TYPE_CHECKING:
-    from basis import data, metrics, mixings, nn, priors, samplers, training
-    from basis.mixings import Mixing, grey, grey_mixture, mixture, mixtures
+    from basis import data, metrics, mixings, nn, priors, samplers, separation, store, training
+    from basis.mixings import (
+        Mixing,
+        convolution,
+        downsample,
+        grey,
+        grey_mixture,
+        linear,
+        mixture,
+        mixtures,
+    )
     from basis.priors import DenoiserPrior, GaussianMixture, Prior
     from basis.samplers import Sampler
-    from basis.separation import Progress, Result, colorize, sample, separate, separate_each
+    from basis.separation import (
+        Plan,
+        Progress,
+        Ranking,
+        Result,
+        Round,
+        colorize,
+        sample,
+        separate,
+        separate_each,
+    )
     from basis.store import list_priors, load_prior
+    from basis.training import train
 
-# Public names load where they are first used, so that `import basis` and `basis --help` answer at once.
+# Public names load where they are first used, so that `import basis` and `basis --help` answer at
+# once. The names of `basis.mixings` are found there.
 _HOMES = {
     "DenoiserPrior": "basis.priors",
     "GaussianMixture": "basis.priors",
-    "Mixing": "basis.mixings",
+    "Plan": "basis.separation",
     "Prior": "basis.priors",
     "Progress": "basis.separation",
+    "Ranking": "basis.separation",
     "Result": "basis.separation",
+    "Round": "basis.separation",
     "Sampler": "basis.samplers",
     "colorize": "basis.separation",
-    "grey": "basis.mixings",
-    "grey_mixture": "basis.mixings",
     "list_priors": "basis.store",
     "load_prior": "basis.store",
-    "mixture": "basis.mixings",
-    "mixtures": "basis.mixings",
     "sample": "basis.separation",
     "separate": "basis.separation",
     "separate_each": "basis.separation",
+    "train": "basis.training",
 }
-_ROOMS = ("data", "metrics", "mixings", "nn", "priors", "samplers", "training")
+_ROOMS = (
+    "data",
+    "metrics",
+    "mixings",
+    "nn",
+    "priors",
+    "samplers",
+    "separation",
+    "store",
+    "training",
+)
 
 __all__ = [
     "BasisError",
     "DenoiserPrior",
     "GaussianMixture",
     "Mixing",
+    "Plan",
     "Prior",
     "Progress",
+    "Ranking",
     "Result",
+    "Round",
     "Sampler",
     "__version__",
     "colorize",
+    "convolution",
     "data",
+    "downsample",
     "grey",
     "grey_mixture",
+    "linear",
     "list_priors",
     "load_prior",
     "metrics",
@@ -72,6 +108,9 @@ __all__ = [
     "samplers",
     "separate",
     "separate_each",
+    "separation",
+    "store",
+    "train",
     "training",
 ]
 
@@ -81,8 +120,13 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     elif name in _ROOMS:
         value = importlib.import_module(f"basis.{name}")
-    else:
+    elif name.startswith("_"):
         raise AttributeError(f"module 'basis' has no attribute {name!r}")
+    else:
+        found = importlib.import_module("basis.mixings")
+        if name not in found.__all__:
+            raise AttributeError(f"module 'basis' has no attribute {name!r}")
+        value = getattr(found, name)
     globals()[name] = value
     return value
 

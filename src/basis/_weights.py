@@ -34,7 +34,8 @@ def read_pickle(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise BasisError(
-            f"{path} is refused: it holds more than tensors, or is damaged; nothing in it was executed"
+            f"{path} is refused: it holds more than tensors, or is damaged; "
+            "nothing in it was executed"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
@@ -64,3 +65,14 @@ def put_weights(module: nn.Module, weights: Mapping[str, Tensor], refusal: str) 
     if odd:
         raise BasisError(f"{refusal}: {odd[0]}")
     module.load_state_dict(dict(weights), strict=False)
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Lays out the weights of 2-D convolutions channels last, which is faster; returns the module.
+
+    `Module.to(memory_format=...)` would refuse modules with weights of five axes.
+    """
+    for p in module.parameters():
+        if p.ndim == 4:
+            p.data = p.data.to(memory_format=torch.channels_last)
+    return module

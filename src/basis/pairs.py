@@ -1,4 +1,4 @@
-"""Test mixtures, by the protocol of the paper's tables: which images are laid over each other."""
+"""Test mixtures, by the protocol of the paper's tables: which images are added together."""
 
 from __future__ import annotations
 
@@ -33,20 +33,24 @@ class Pairs:
     """Sources that were mixed, with where they come from.
 
     Attributes:
-        sources: (count, k, channels, height, width), in [0, 1].
-        indices: (count, k): the images' places in their set.
+        sources: (count, k, channels, *size).
+        indices: (count, k): the indices of the images in their set.
     """
 
     sources: Tensor
     indices: Tensor
 
     def mix(self, alphas: Sequence[float]) -> Tensor:
-        """sum_i alpha_i x_i: (count, channels, height, width)."""
-        weights = torch.as_tensor(alphas, dtype=self.sources.dtype)
-        return torch.einsum("k,bkchw->bchw", weights, self.sources)
+        """sum_i alpha_i x_i: (count, channels, *size)."""
+        weights = torch.as_tensor(alphas, dtype=self.sources.dtype, device=self.sources.device)
+        if weights.shape != self.sources.shape[1:2]:
+            raise BasisError(
+                f"{weights.numel()} alphas for {self.sources.shape[1]} sources; give one for each"
+            )
+        return torch.tensordot(weights, self.sources, dims=([0], [1]))
 
     def average(self) -> Tensor:
-        """The row to beat: every source is the mixture (of equal weights) divided by their number."""
+        """The estimate without a prior: every source is the mean of the sources."""
         k = self.sources.shape[1]
         return (self.mix((1.0,) * k) / k)[:, None].expand(self.sources.shape)
 
@@ -58,7 +62,7 @@ def draw_pairs(
 
     Args:
         images: Where to draw from.
-        count: How many mixtures. The first n mixtures of a longer draw are those of a shorter one.
+        count: How many mixtures. The first n of a longer draw are those of a shorter one.
         k: Images per mixture.
         protocol: "agnostic" takes any images; "split" takes one of each group in `GROUPS`.
         seed: Seed of the draw.

@@ -1,7 +1,8 @@
 """azula: a `Denoiser` as a prior, and with it the models of its plugins (EDM, ADM and others).
 
-azula's x_t = alpha_t x + sigma_t n is ours divided by alpha_t, at noise level sigma_t / alpha_t; the time of a noise level is
-found by bisection, because a schedule may be any decreasing signal-to-noise ratio over [0, 1].
+azula's x_t = alpha_t x + sigma_t n is ours divided by alpha_t, at noise level sigma_t / alpha_t;
+the time of a noise level is found by bisection, because a schedule may be any decreasing
+signal-to-noise ratio over [0, 1].
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from basis._errors import BasisError
-from basis.priors._denoiser import DenoiserPrior
+from basis._tensors import per_item
+from basis.priors import DenoiserPrior
 
 _HALVINGS = 60
 
 
 class AzulaDenoiser(nn.Module):
-    """An azula denoiser for images in [0, 1].
+    """An azula denoiser for signals in [0, 1].
 
     Args:
         denoiser: Has a `schedule` and answers (x_t, t) with a posterior that has a `mean`.
-        pixels: The values of black and white in its world.
+        pixels: Its values of black and white.
         settings: Further keywords of its call, such as a label.
     """
 
@@ -44,21 +46,21 @@ class AzulaDenoiser(nn.Module):
         return (low + high) / 2
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
+        """x: (batch, channels, *size); sigma: (batch,). Returns the denoised signal."""
         black, scale = self.pixels[0], self.pixels[1] - self.pixels[0]
         time = self.time(scale * sigma.double()).to(x.dtype)
         if bool((time == time[0]).all()):
             time = time[0]  # every denoiser takes a single time; not all take one per image
         # The signal's scale at the time that is handed over, whatever rounding did to it.
         alpha, _ = self.denoiser.schedule(time)  # type: ignore[operator]
-        own = (black + scale * x) * alpha.reshape(-1, 1, 1, 1)
+        own = (black + scale * x) * per_item(alpha, x)
         mean: Tensor = self.denoiser(own, time, **self.settings).mean
         return (mean - black) / scale
 
 
 def from_azula(
     denoiser: Any,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     *,
     pixels: tuple[float, float] = (-1.0, 1.0),
     sigma_min: float | None = None,
@@ -71,7 +73,7 @@ def from_azula(
 
     Args:
         denoiser: The denoiser; its schedule gives the range of noise levels.
-        shape: (channels, height, width) of its images.
+        shape: (channels, *size) of its signals.
         pixels: The values that stand for black and white.
         sigma_min, sigma_max: A narrower range, in pixels of [0, 1].
         chunk: Most images per call.
@@ -84,4 +86,13 @@ def from_azula(
     alpha, sigma = denoiser.schedule(torch.tensor([0.0, 1.0], dtype=torch.float64))  # type: ignore[operator]
     low, high = (sigma / alpha / (pixels[1] - pixels[0])).tolist()
     module = AzulaDenoiser(denoiser, pixels, settings)
-    return DenoiserPrior(module, shape, sigma_min or low, sigma_max or high, name=name, chunk=chunk)
+    return DenoiserPrior(
+        module,
+        shape,
+        sigma_min or low,
+        sigma_max or high,
+        name=name,
+        low=0.0,
+        high=1.0,
+        chunk=chunk,
+    )

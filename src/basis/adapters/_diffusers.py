@@ -1,14 +1,14 @@
 """diffusers: an unconditional `UNet2DModel` with its scheduler as a prior.
 
-A scheduler says how its x_t relates to a clean image: x_t = sqrt(a_t) (x + s_t n) with s_t = sqrt((1 - a_t) / a_t) for the VP
-family (DDPM, DDIM and the solvers that share their betas), x_t = x + s n for VE (NCSN++). Noise levels map to s exactly;
-between two time indices the index is interpolated in log s. Pixels of [-1, 1] are converted, which doubles sigma.
+A scheduler says how its x_t relates to a clean image: x_t = sqrt(a_t) (x + s_t n) with
+s_t = sqrt((1 - a_t) / a_t) for the VP family (DDPM, DDIM and the solvers that share their betas),
+x_t = x + s n for VE (NCSN++). Noise levels map to s exactly; between two time indices the index is
+interpolated in log s. Pixels of [-1, 1] are converted, which doubles sigma.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from basis._errors import BasisError
-from basis._weights import put_weights, read_weights
-from basis.priors._denoiser import DenoiserPrior
+from basis._tensors import per_item
+from basis.priors import DenoiserPrior
 
 _VE = ("ScoreSdeVeScheduler",)
 _EDM = ("EDMEulerScheduler", "EDMDPMSolverMultistepScheduler")
 _PREDICTIONS = ("epsilon", "sample", "v_prediction")
-WEIGHTS = "diffusion_pytorch_model"
 
 
 class DiffusersDenoiser(nn.Module):
-    """A `UNet2DModel` dressed as a denoiser of images in [0, 1].
+    """A `UNet2DModel` as a denoiser of images in [0, 1].
 
     Args:
         network: The model.
         scheduler: The scheduler it was trained with.
-        pixels: The values of black and white in its world.
+        pixels: Its values of black and white.
     """
 
     table: Tensor
@@ -84,7 +83,7 @@ class DiffusersDenoiser(nn.Module):
         """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
         black, white = self.pixels
         y, s = black + (white - black) * x, (white - black) * sigma
-        clean = getattr(self, f"_{self.family}")(y, s.view(-1, 1, 1, 1), s)
+        clean = getattr(self, f"_{self.family}")(y, per_item(s, x), s)
         return (clean - black) / (white - black)
 
     def _call(self, y: Tensor, time: Tensor) -> Tensor:
@@ -109,6 +108,11 @@ class DiffusersDenoiser(nn.Module):
         out = self._call(y / total.sqrt(), 0.25 * level.log())
         scale = s * spread / total.sqrt()
         return spread**2 / total * y + (scale if self.prediction == "epsilon" else -scale) * out
+
+    def describe(self) -> dict[str, Any]:
+        """The configurations from which `build_diffusers` makes this module again."""
+        network = json.loads(self.network.to_json_string())
+        return {"network": network, "scheduler": self.scheduler, "pixels": list(self.pixels)}
 
     def time(self, level: Tensor) -> Tensor:
         """The time index of noise level s, between two indices where s lies between theirs."""
@@ -135,16 +139,20 @@ def from_diffusers(
     """A prior from a pipeline, from its folder, or from a model and its scheduler.
 
     Args:
-        source: A pipeline (anything with `unet` and `scheduler`), a folder as `save_pretrained` writes it, or a
-            `UNet2DModel`.
+        source: A pipeline (anything with `unet` and `scheduler`), a folder as `save_pretrained`
+            writes it, or a `UNet2DModel`.
         scheduler: The scheduler that the model was trained with, when the source is a model alone.
         size: The side of the images, where the model's configuration does not tell.
-        pixels: The values that stand for black and white; (-1, 1), and (0, 1) for NCSN++, by default.
+        pixels: The values that stand for black and white; (-1, 1), and (0, 1) for NCSN++, by
+            default.
         chunk: Most images per call.
     """
     if isinstance(source, str | Path):
         name = name or Path(source).name
-        module = _read_folder(Path(source), pixels)
+        # The files' reader makes the module of this file.
+        from basis.adapters._diffusers_files import read_pipeline
+
+        module = read_pipeline(Path(source), pixels)
     elif scheduler is not None:
         module = DiffusersDenoiser(source, scheduler, pixels)
     elif hasattr(source, "unet") and hasattr(source, "scheduler"):
@@ -160,74 +168,5 @@ def from_diffusers(
     height, width = (sides, sides) if isinstance(sides, int) else tuple(sides)
     low, high = module.sigma_range
     shape = (config.in_channels, height, width)
-    return DenoiserPrior(module, shape, low, high, name=name or "diffusers", chunk=chunk)
-
-
-_PLACES = (
-    ("unet/config.json", "scheduler/scheduler_config.json"),
-    ("config.json", "scheduler_config.json"),
-)
-
-
-def find_pipeline(folder: Path) -> tuple[Path, Path] | None:
-    """The configurations of a model and its scheduler in a folder of diffusers' layout; None where there are none."""
-    for place in _PLACES:
-        model, scheduler = (folder / name for name in place)
-        if model.is_file() and scheduler.is_file():
-            return model, scheduler
-    return None
-
-
-def build(
-    network: Mapping[str, Any], scheduler: Mapping[str, Any], pixels: Any = None
-) -> DiffusersDenoiser:
-    """An untrained model from two configurations; nothing but diffusers' own classes is made."""
-    diffusers = _library()
-    kind = str(network.get("_class_name", "UNet2DModel"))
-    if kind != "UNet2DModel":
-        raise BasisError(f"a {kind} is not supported: unconditional UNet2DModel models are")
-    name = str(scheduler.get("_class_name"))
-    made = getattr(diffusers, name, None) if name.endswith("Scheduler") else None
-    if made is None:
-        raise BasisError(f"scheduler {name!r} is not one of diffusers' own")
-    try:
-        model = diffusers.UNet2DModel.from_config(dict(network))
-        return DiffusersDenoiser(
-            model, made.from_config(dict(scheduler)), tuple(pixels) if pixels else None
-        )
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise BasisError(f"diffusers cannot build this model: {error}") from error
-
-
-def _library() -> Any:
-    try:
-        import diffusers
-    except ImportError as error:
-        raise BasisError("this prior needs the diffusers package: pip install diffusers") from error
-    return diffusers
-
-
-def _read_folder(folder: Path, pixels: Any) -> DiffusersDenoiser:
-    if not folder.is_dir():
-        raise BasisError(f"{folder}: there is no such folder")
-    found = find_pipeline(folder)
-    if found is None:
-        raise BasisError(
-            f"{folder} is no diffusers folder: it holds neither unet/config.json with scheduler/"
-            "scheduler_config.json nor config.json with scheduler_config.json"
-        )
-    model, scheduler = found
-    module = build(_read_json(model), _read_json(scheduler), pixels)
-    refusal = f"the weights in {model.parent} do not fit its config.json"
-    put_weights(module.network, read_weights(model.parent, WEIGHTS), refusal)
-    return module
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BasisError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise BasisError(f"{path} does not hold a configuration")
-    return value
+    name = name or "diffusers"
+    return DenoiserPrior(module, shape, low, high, name=name, low=0.0, high=1.0, chunk=chunk)

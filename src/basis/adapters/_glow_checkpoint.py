@@ -1,9 +1,10 @@
 """Published Glow checkpoints (TensorFlow 1) as priors.
 
-The names are those of OpenAI's code (github.com/openai/glow) below a scope `model`; the paper's authors fine-tuned ten of them, one
-per noise level. Convolutions are stored (height, width, in, out) and become (out, in, height, width); the matrix W
-of a 1x1 convolution multiplies channels from the right, so that ours is its transpose; actnorms are stored as (1, 1,
-1, channels). What this package computes from them is what the published graph computes.
+The names are those of OpenAI's code (github.com/openai/glow) below a scope `model`; the paper's
+authors fine-tuned ten of them, one per noise level. Convolutions are stored (height, width, in,
+out) and become (out, in, height, width); the matrix W of a 1x1 convolution multiplies channels from
+the right, so that ours is its transpose; actnorms are stored as (1, 1, 1, channels). What this
+package computes from them is what the published graph computes.
 """
 
 from __future__ import annotations
@@ -12,15 +13,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from basis._errors import BasisError
 from basis.adapters._tensorflow_checkpoint import read_checkpoint
 from basis.nn import Glow, GlowConfig
-from basis.priors import Ladder
-from basis.store import describe_module, save_prior
+from basis.priors import Ladder, LikelihoodPrior
 
 _AVERAGE = "/ExponentialMovingAverage"
 _NORM = {"actnorm_center/b": "bias", "actnorm_scale/logs": "logs"}
@@ -67,14 +66,53 @@ def _names(levels: int, depth: int, top: bool) -> dict[str, tuple[str, Callable[
     return names
 
 
-def read_glow(prefix: str | Path, size: int, *, noisy: bool) -> Glow:
+def read_glow(
+    checkpoints: str | Path | Sequence[str | Path],
+    *,
+    size: int,
+    sigmas: Sequence[float] = (0.0,),
+    name: str = "glow",
+) -> LikelihoodPrior:
+    """Published checkpoints as one prior.
+
+    Args:
+        checkpoints: Their paths without `.index`, one per noise level.
+        size: The side of the images, which no weight tells.
+        sigmas: Their noise levels in pixels of [0, 1], for models that were fine-tuned on noisy
+            images as the paper's authors did; a single 0 for a noiseless model as published, which
+            has a likelihood but cannot separate.
+        name: What records call the prior.
+    """
+    if isinstance(checkpoints, str | Path):
+        checkpoints = [checkpoints]
+    if len(checkpoints) != len(sigmas) or not checkpoints:
+        raise BasisError(
+            f"{len(checkpoints)} checkpoints and {len(sigmas)} noise levels: "
+            "give one level for each"
+        )
+    if len(set(sigmas)) < len(sigmas) or min(sigmas) < 0 or (len(sigmas) > 1 and not all(sigmas)):
+        raise BasisError(
+            "noise levels must be positive and different; a noiseless model (0) stands alone"
+        )
+    models = {s: _read_flow(c, size, s > 0) for s, c in zip(sigmas, checkpoints, strict=True)}
+    configs = {tuple(asdict(m.config).items()) for m in models.values()}
+    if len(configs) > 1:
+        raise BasisError("the checkpoints are of different sizes")
+    model = Ladder(models) if min(sigmas) > 0 else models[0.0]
+    channels = next(iter(models.values())).config.channels
+    return LikelihoodPrior(
+        model, (channels, size, size), min(sigmas), max(sigmas), name=name, low=0.0, high=1.0
+    )
+
+
+def _read_flow(prefix: str | Path, size: int, noisy: bool) -> Glow:
     """A published checkpoint as a `Glow`.
 
     Args:
         prefix: The checkpoint's path without `.index`.
         size: The side of its images, which no weight tells.
-        noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did, or trained on
-            (v + u) / 256 - 1/2 with u uniform, as published.
+        noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did,
+            or trained on (v + u) / 256 - 1/2 with u uniform, as published.
     """
 
     def wanted(name: str) -> bool:
@@ -123,7 +161,7 @@ def _config(prefix: str | Path, variables: dict[str, Tensor], size: int, noisy: 
     except (KeyError, IndexError) as error:
         raise BasisError(f"{prefix} is no published Glow: its couplings are missing") from error
     if size % 2**levels:
-        raise BasisError(f"{prefix} has {levels} levels: --size must be divisible by {2**levels}")
+        raise BasisError(f"{prefix} has {levels} levels: size must be divisible by {2**levels}")
     return GlowConfig(
         channels=squeezed // 4,
         size=size,
@@ -137,50 +175,3 @@ def _config(prefix: str | Path, variables: dict[str, Tensor], size: int, noisy: 
         mean=0.5,
         std=1.0 if noisy else 256 / 255,
     )
-
-
-def convert_glow(
-    checkpoints: Sequence[str | Path],
-    out: str | Path,
-    *,
-    sigmas: Sequence[float],
-    size: int,
-    name: str | None = None,
-    about: dict[str, Any] | None = None,
-) -> Path:
-    """Writes published checkpoints as one prior.
-
-    Args:
-        checkpoints: One per noise level.
-        out: The prior's folder.
-        sigmas: Their noise levels in pixels of [0, 1]; a single 0 for a noiseless model, which has a likelihood
-            but cannot separate.
-        size: The side of the images.
-        about: Anything else for the card (source, licence).
-    """
-    if len(checkpoints) != len(sigmas) or not checkpoints:
-        raise BasisError(
-            f"{len(checkpoints)} checkpoints and {len(sigmas)} noise levels: give one level for each"
-        )
-    if len(set(sigmas)) < len(sigmas) or min(sigmas) < 0 or (len(sigmas) > 1 and not all(sigmas)):
-        raise BasisError(
-            "noise levels must be positive and different; a noiseless model (0) stands alone"
-        )
-    models = {s: read_glow(c, size, noisy=s > 0) for s, c in zip(sigmas, checkpoints, strict=True)}
-    configs = {tuple(asdict(m.config).items()) for m in models.values()}
-    if len(configs) > 1:
-        raise BasisError("the checkpoints are of different sizes")
-    model = Ladder(models) if min(sigmas) > 0 else models[0.0]
-    channels = next(iter(models.values())).config.channels
-    card = {
-        "name": name or Path(out).resolve().name,
-        "title": "flow converted from published checkpoints",
-        "architecture": describe_module(model),
-        "shape": [channels, size, size],
-        "sigma_min": min(sigmas),
-        "sigma_max": max(sigmas),
-        **(about or {}),
-    }
-    import torch
-
-    return save_prior(out, dict(model.named_parameters()), card, dtype=torch.float32)

@@ -6,22 +6,29 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from basis._errors import BasisError
 from basis._weights import put_weights, read_pickle, tensors_of
 from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.store import describe_module, save_prior
+from basis.priors import DenoiserPrior
 
 _KEYS = ("sigma_begin", "sigma_end", "image_size", "logit_transform")
 
 
-def read_ncsn(checkpoint: str | Path, config: str | Path | None = None, **sizes: Any) -> NCSN:
-    """The network of a published checkpoint.
+def read_ncsn(
+    checkpoint: str | Path,
+    config: str | Path | None = None,
+    *,
+    name: str = "ncsn",
+    **sizes: Any,
+) -> DenoiserPrior:
+    """A published checkpoint as a prior.
 
     Args:
-        checkpoint: A list whose first entry is the state of a `DataParallel` (or that state itself).
-        config: The `config.yml` that lies beside it: noise levels and image size. Published values else.
+        checkpoint: A list whose first entry is the state of a `DataParallel` (or that state
+            itself).
+        config: The `config.yml` that lies beside it: noise levels and image size. Published values
+            else.
+        name: What records call the prior.
         sizes: `size`, `sigma_max`, `sigma_min`, where no file tells them.
     """
     path = Path(checkpoint)
@@ -50,11 +57,14 @@ def read_ncsn(checkpoint: str | Path, config: str | Path | None = None, **sizes:
     except ValueError as error:
         raise BasisError(f"{checkpoint}: {error}") from error
     put_weights(network, weights, f"{checkpoint} is no published NCSN, this does not fit")
-    return network
+    c = network.config
+    shape = (c.channels, c.size, c.size)
+    module = NCSNDenoiser(network)
+    return DenoiserPrior(module, shape, c.sigma_min, c.sigma_max, name=name, low=0.0, high=1.0)
 
 
 def _read_config(path: Path) -> dict[str, str]:
-    """The few values needed from a config.yml, which may carry Python objects: these are never built."""
+    """The few values needed from a config.yml; Python objects in it are never built."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -66,27 +76,3 @@ def _read_config(path: Path) -> dict[str, str]:
         except ValueError as error:
             raise BasisError(f"{path}: {key} must be a number, not {found[key]}") from error
     return {key: found[key] for key in _KEYS if key in found}
-
-
-def convert_ncsn(
-    checkpoint: str | Path,
-    out: str | Path,
-    *,
-    config: str | Path | None = None,
-    name: str | None = None,
-    about: dict[str, Any] | None = None,
-    **sizes: Any,
-) -> Path:
-    """Writes a published checkpoint as a prior; arguments as for `read_ncsn`, `about` for the card."""
-    module = NCSNDenoiser(read_ncsn(checkpoint, config, **sizes))
-    c = module.network.config
-    card = {
-        "name": name or Path(out).resolve().name,
-        "title": "score network converted from a published NCSN checkpoint",
-        "architecture": describe_module(module),
-        "shape": [c.channels, c.size, c.size],
-        "sigma_min": c.sigma_min,
-        "sigma_max": c.sigma_max,
-        **(about or {}),
-    }
-    return save_prior(out, dict(module.named_parameters()), card, dtype=torch.float32)

@@ -1,8 +1,9 @@
 """TensorFlow's checkpoint files (index and data), read without TensorFlow.
 
-The index is a table of sorted keys in blocks (the format of LevelDB, see its table_format.md); each value is a small protocol
-buffer that says type, shape and place of a tensor in the data files (BundleEntryProto in tensor_bundle.proto). Only
-whole, uncompressed tensors of numbers are read, which is what `tf.train.Saver` writes. Nothing in the files is executed.
+The index is a table of sorted keys in blocks (the format of LevelDB, see its table_format.md); each
+value is a small protocol buffer that says type, shape and place of a tensor in the data files
+(BundleEntryProto in tensor_bundle.proto). Only whole, uncompressed tensors of numbers are read,
+which is what `tf.train.Saver` writes. Nothing in the files is executed.
 """
 
 from __future__ import annotations

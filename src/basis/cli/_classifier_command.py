@@ -11,12 +11,13 @@ examples:
   basis classifier --data mnist --out digits
   basis distance separated/ mnist --network digits
 
-The classifier that `--network digits` names was made by the first of these. Images must be square and labelled.
+The classifier that `--network digits` names was made by the first of these. Images must be square
+and labelled.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the arguments of `basis classifier`."""
     parser.epilog = EPILOG
     parser.add_argument("--data", default="mnist", help="mnist (the default), cifar10 or sample")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the classifier")
@@ -26,7 +27,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Trains a classifier and writes it with its accuracy."""
+    import torch
     from tqdm import tqdm
 
     from basis import BasisError
@@ -40,16 +42,18 @@ def run(args: argparse.Namespace) -> None:
     test = load_images(args.data, "test", root=args.data_root)
     if train.labels is None or test.labels is None:
         raise BasisError(f"{args.data} has no labels")
+    if train.images.ndim != 4 or train.images.dtype != torch.uint8:
+        raise BasisError(f"{args.data} holds signals; a classifier is trained on pictures")
     form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
     with tqdm(total=1.0, leave=False, disable=None, bar_format=form) as bar:
 
-        def tell(share: float) -> None:
+        def progress(share: float) -> None:
             bar.update(share - bar.n)
 
         model = train_classifier(
-            train.images, train.labels, epochs=args.epochs, seed=args.seed, tell=tell
+            train.images, train.labels, epochs=args.epochs, seed=args.seed, progress=progress
         )
     right = accuracy(model, test.images, test.labels)
     about = {"command": args.line, "accuracy": right, "images": len(test), "data": args.data}
     path = save_classifier(model, out, about)
-    print(f"names {right:.2%} of {len(test):,} test images rightly; written to {path}")
+    print(f"names {right:.2%} of {len(test):,} test images correctly; written to {path}")

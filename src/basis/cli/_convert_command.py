@@ -12,9 +12,10 @@ examples:
   basis convert glow logs0point01/model_best_loss.ckpt logs0point016/model_best_loss.ckpt \\
       --sigmas 0.01 0.01668 --size 32 --out priors/glow-cifar
 
-ncsn takes the authors' checkpoint.pth; glow takes the prefixes of TensorFlow 1 checkpoints (without .index), one per
-noise level. Nothing in the files is executed. The folder then holds a prior: basis check DIR, basis separate --prior DIR.
-A diffusers pipeline needs no conversion: basis priors add DIR.
+ncsn takes the authors' checkpoint.pth; glow takes the prefixes of TensorFlow 1 checkpoints (without
+.index), one per noise level. Nothing in the files is executed. The folder then holds a prior:
+basis check DIR, basis separate --prior DIR. A diffusers pipeline needs no conversion:
+basis priors add DIR.
 """
 
 
@@ -31,9 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Writes the prior of the checkpoints."""
     from basis import BasisError
-    from basis.adapters import convert_glow, convert_ncsn
+    from basis.store import convert_glow, convert_ncsn
 
     if args.kind == "ncsn":
         if len(args.checkpoints) != 1 or args.sigmas:

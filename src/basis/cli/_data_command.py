@@ -1,4 +1,4 @@
-"""`basis data`: which data sets are here, and how to get the others."""
+"""`basis data`: which data sets are there, and how to get the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from basis.cli._arguments import add_json, add_root, write_json
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the arguments of `basis data`."""
     parser.add_argument("action", nargs="?", choices=("list", "download"), default="list")
     parser.add_argument("name", nargs="?", help="with download: mnist or cifar10")
     add_root(parser)
@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Lists the data sets, or downloads one."""
     from basis._errors import BasisError
     from basis.data import catalogue, data_root, download
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"data root: {data_root(args.data_root)}")
     for entry in entries:
         print(f"{entry.name:16} {entry.about}")
-        print(f"{'':16} {entry.where if entry.found else 'not here: ' + entry.how}")
+        print(f"{'':16} {entry.where if entry.found else 'not there: ' + entry.how}")
     if args.json:
         rows = [{k: str(v) for k, v in asdict(entry).items()} for entry in entries]
         write_json(args.json, {"data": rows})

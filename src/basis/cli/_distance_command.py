@@ -1,4 +1,4 @@
-"""`basis distance`: how far a set of images is from another, through the eyes of a network."""
+"""`basis distance`: how far a set of images is from another, by the features of a network."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from basis.cli._arguments import add_json, add_root, natural, write_json
 
 EPILOG = """\
 examples:
-  basis distance separated/ mnist                            digits, by the classifier that ships with the package
+  basis distance separated/ mnist                         digits, by the classifier of the package
   basis distance colourings/ cifar10 --network efficientnet-lite0
-  basis distance colourings/ cifar10 --network inception     FID and Inception Score; 96 MB are downloaded once
+  basis distance colourings/ cifar10 --network inception  FID and Inception Score (96 MB, once)
   basis distance a/ b/ --network inception --weights pt_inception-2015-12-05-6726825d.pth
 
-IMAGES and REFERENCE are data sets by name (their test images), folders, or .npy files. A distance depends on the number of
-images in both sets: compare only those of equal numbers.
+IMAGES and REFERENCE are data sets by name (their test images), folders, or .npy files. A distance
+depends on the number of images in both sets: compare only those of equal numbers.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the arguments of `basis distance`."""
     parser.epilog = EPILOG
     parser.add_argument("images", metavar="IMAGES")
     parser.add_argument("reference", metavar="REFERENCE")
@@ -39,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Prints the distance and the score of the images."""
     from basis import BasisError
     from basis.data import load_images
     from basis.perception import compare, load_network
@@ -53,12 +53,15 @@ def run(args: argparse.Namespace) -> None:
             raise BasisError(f"{name} has {len(images)} image; a distance needs two or more")
     if args.weights and args.network != "inception":
         raise BasisError("--weights goes with --network inception")
-    eyes = load_network(args.network, weights=args.weights, root=args.data_root)
-    told = compare(eyes, *sets, splits=args.splits)
+    extractor = load_network(args.network, weights=args.weights, root=args.data_root)
+    found = compare(extractor, *sets, splits=args.splits)
+    count, score = found.count, found.score
     print(
-        f"{eyes.distance}: {told.distance:.4g}  ({told.count} images, {told.reference} of reference)"
+        f"{extractor.distance_name}: {found.distance:.4g}  "
+        f"({count} images, {found.reference} of reference)"
     )
-    spread = f" ± {told.score.deviation:.2f}" if told.score.deviation >= 0 else ""
-    print(f"{eyes.score}: {told.score.mean:.3f}{spread} over {min(args.splits, told.count)} splits")
+    spread = f" ± {score.deviation:.2f}" if score.deviation >= 0 else ""
+    splits = min(args.splits, count)
+    print(f"{extractor.score_name}: {score.mean:.3f}{spread} over {splits} splits")
     if args.json:
-        write_json(args.json, {"command": args.line, **dataclasses.asdict(told)})
+        write_json(args.json, {"command": args.line, **dataclasses.asdict(found)})

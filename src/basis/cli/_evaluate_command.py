@@ -1,9 +1,11 @@
-"""`basis evaluate`: PSNR on test mixtures, by the protocol of the paper's tables."""
+"""`basis evaluate`: PSNR on test mixtures, by the protocol of the paper's tables.
+
+Signals without bounds, such as sound, are measured by SNR instead.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from basis.cli._arguments import (
     add_json,
@@ -20,14 +22,15 @@ from basis.cli._arguments import (
 EPILOG = """\
 examples:
   basis evaluate --data mnist --pairs 256 --effort best --json best.json
-  basis evaluate --data mnist --pairs 256 --sampler basis              the paper's settings
-  basis evaluate --data mnist --pairs 256 --sampler basis --delta 3e-5 --weight 2      its authors' code
-  basis evaluate --data sample --pairs 16 --effort fast                a quick look with no data
+  basis evaluate --data mnist --pairs 256 --sampler basis      the paper's settings
+  basis evaluate --data mnist --pairs 256 --sampler basis --delta 3e-5 --weight 2
+                                                               the settings of its authors' code
+  basis evaluate --data sample --pairs 16 --effort fast        a quick look with no data
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Adds the arguments of `basis evaluate`."""
     parser.epilog = EPILOG
     add_pairs(parser, 256)
     add_sampling(parser)
@@ -36,8 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Does it."""
+    """Separates test mixtures and prints their PSNR beside that of the average."""
     import torch
+    from torch import Tensor
 
     from basis import metrics, mixings
     from basis.data import load_images
@@ -49,21 +53,31 @@ def run(args: argparse.Namespace) -> None:
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     alphas = (1.0,) * args.k
     mixture = pairs.mix(alphas)
-    rows: dict[str, Any] = {"average": metrics.psnr(pairs.average(), pairs.sources)}
+    low, high = priors[0].low, priors[0].high
+    measure = "snr" if low is None or high is None else "psnr"
+
+    def quality(estimate: Tensor) -> Tensor:
+        if measure == "snr":
+            return metrics.snr(estimate, pairs.sources)
+        return metrics.psnr(estimate, pairs.sources, low, high)
+
+    rows: dict[str, Tensor] = {"average": quality(pairs.average())}
     mixing = mixings.mixture(alphas, images.images.shape[1])
     name = way(args)
     label = f"{name} on {args.pairs} mixtures"
     result = run_separation(args, mixture, priors, mixing, sampler, label)
-    rows[name] = metrics.psnr(result.sources, pairs.sources)
+    rows[name] = quality(result.sources)
     if result.samples.shape[1] > 1:
-        rows[f"{name}, one sample"] = metrics.psnr(result.samples[:, 0], pairs.sources)
-        rows[f"{name}, mean of samples"] = metrics.psnr(result.mean, pairs.sources)
-        each = [metrics.psnr(s, pairs.sources) for s in result.samples.unbind(1)]
+        rows[f"{name}, one sample"] = quality(result.samples[:, 0])
+        rows[f"{name}, mean of samples"] = quality(result.mean)
+        each = [quality(s) for s in result.samples.unbind(1)]
         rows[f"{name}, best possible choice"] = torch.stack(each).amax(dim=0)
     for row, values in rows.items():
         print(f"{row:40} {metrics.summarise(values)} dB")
     residual = result.residual.max().item()
-    print(f"residual: largest rms {residual * 255:.3f}/255 over the mixtures")
+    in_steps = (low, high) == (0.0, 1.0)
+    told = f"{residual * 255:.3f}/255" if in_steps else f"{residual:.3g}"
+    print(f"residual: largest rms {told} over the mixtures")
     print(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
     if args.json:
         record = {
@@ -73,8 +87,8 @@ def run(args: argparse.Namespace) -> None:
             "pairs": args.pairs,
             "k": args.k,
             "seed": args.seed,
-            "psnr": {name: vars(metrics.summarise(values)) for name, values in rows.items()},
-            "psnr_each": {name: values.tolist() for name, values in rows.items()},
+            measure: {name: vars(metrics.summarise(values)) for name, values in rows.items()},
+            f"{measure}_each": {name: values.tolist() for name, values in rows.items()},
             "indices": pairs.indices.tolist(),
             "residual_rms_largest": residual,
             "evaluations_per_mixture": result.evaluations,

@@ -1,7 +1,7 @@
-"""Data: image sets, pictures and mixtures, read from files into tensors.
+"""Data: sets of images or other signals, pictures and mixtures, read from files into tensors.
 
-Pixels are in [0, 1] once they are floats. Names are resolved at first use, so that importing this package
-loads neither torch nor Pillow.
+Pixels are in [0, 1] once they are floats. Names are resolved at first use, so that importing this
+package loads neither torch nor Pillow.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from basis.data._catalogue import CatalogueEntry, catalogue
-    from basis.data._download import PUBLISHED, Published, download
+    from basis.data._download import PUBLISHED, Published, checksum, download, fetch
     from basis.data._imageset import ImageSet
     from basis.data._load import load_images
     from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
     from basis.data._pictures import read_image
-    from basis.data._places import data_root
+    from basis.data._places import NAMES, Split, data_root
 
 __all__ = [
+    "NAMES",
     "PUBLISHED",
     "CatalogueEntry",
     "ImageSet",
     "MixtureFile",
     "Published",
+    "Split",
     "catalogue",
+    "checksum",
     "data_root",
     "download",
+    "fetch",
     "load_images",
     "read_array",
     "read_image",
@@ -35,14 +39,18 @@ __all__ = [
 ]
 
 _HOME = {
+    "NAMES": "_places",
     "PUBLISHED": "_download",
     "CatalogueEntry": "_catalogue",
     "ImageSet": "_imageset",
     "MixtureFile": "_mixture",
     "Published": "_download",
+    "Split": "_places",
     "catalogue": "_catalogue",
+    "checksum": "_download",
     "data_root": "_places",
     "download": "_download",
+    "fetch": "_download",
     "load_images": "_load",
     "read_array": "_mixture",
     "read_image": "_pictures",

@@ -25,8 +25,8 @@ CLASSES = (
     "truck",
 )
 
-# All that an array needs, under the names of either NumPy. Taken from an array itself, because the module
-# that holds the function was renamed.
+# All that an array needs, under the names of either NumPy. Taken from an array itself, because
+# the module that holds the function was renamed.
 _RECONSTRUCT = np.empty(0).__reduce__()[0]
 _ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
@@ -75,7 +75,8 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         or not all(type(label) is int and 0 <= label < len(CLASSES) for label in labels)
     ):
         raise BasisError(
-            f"{path} is not a CIFAR-10 batch: `labels` must be a list of {len(data)} numbers from 0 to 9"
+            f"{path} is not a CIFAR-10 batch: `labels` must be a list of {len(data)} numbers "
+            "from 0 to 9"
         )
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 

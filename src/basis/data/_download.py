@@ -1,21 +1,17 @@
-"""Fetching the public sets from their publishers, checked before anything is put in place."""
+"""Downloads of the public sets from their publishers, checked before a file is put in place."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import shutil
 import tarfile
 import tempfile
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from tqdm import tqdm
+from typing import Any
 
 from basis._errors import BasisError
 from basis._files import whole_file
@@ -30,7 +26,7 @@ from basis.data._places import (
     sample_path,
 )
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 18  # bytes read at once
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,11 @@ def download(
     timeout: float = 30.0,
     published: Mapping[str, tuple[Published, ...]] = PUBLISHED,
 ) -> Path:
-    """Fetches `mnist` or `cifar10` into the data root and returns the folder that holds it.
+    """Downloads `mnist` or `cifar10` into the data root and returns the folder that holds it.
 
-    What is already there is left alone, so an interrupted download is taken up where it stopped. A file is
-    put in place only when its checksum agrees. A CIFAR-10 archive that lies in the root is unpacked
-    without the network.
+    Files that are there already are left alone, so an interrupted download goes on with the next
+    file. A file is put in place only when its checksum agrees. A CIFAR-10 archive that lies in
+    the root is unpacked without the network.
     """
     if name in SAMPLES:
         return sample_path(name).parent
@@ -111,13 +107,9 @@ def _download_cifar(root: Path, file: Published, progress: bool, timeout: float)
             f"cannot write {root}: {error.strerror}; name a folder that can be written"
         ) from error
     with workplace as work:
-        found = checksum_of(archive, file) if archive.is_file() else file.checksum
-        if not archive.is_file() or found != file.checksum:
-            wrong = (
-                ""
-                if found == file.checksum
-                else f"; {archive} has MD5 {found}, not {file.checksum}"
-            )
+        found = checksum(archive, file) if archive.is_file() else ""
+        if found != file.checksum:
+            wrong = f"; {archive} has MD5 {found}, not {file.checksum}" if found else ""
             fetched = Path(work, file.name)
             fetch(file, fetched, archive, wrong, progress, timeout)
             archive = fetched
@@ -136,15 +128,24 @@ def fetch(
     progress: bool = True,
     timeout: float = 30.0,
 ) -> None:
-    """Streams a file from the first mirror that has it right."""
+    """Downloads a file from the first mirror whose answer has the published checksum.
+
+    Args:
+        file: What to download.
+        to: Where it is written. Callers give a temporary path, and move the file when this returns.
+        by_hand: Where the error tells people to put the file themselves.
+        also: What else the error says.
+        progress: Whether a bar shows on the terminal.
+        timeout: Seconds without an answer after which the next mirror is tried.
+    """
     reasons = []
     for url in file.urls:
         try:
-            found = _stream(url, to, file, progress, timeout)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            cause = getattr(error, "reason", error)
-            reasons.append(f"{url} ({' '.join(str(cause).split()) or type(cause).__name__})")
+            _download_url(url, to, file.name, progress, timeout)
+        except (OSError, ValueError) as error:
+            reasons.append(f"{url} ({_reason(error, timeout)})")
             continue
+        found = checksum(to, file)
         if found == file.checksum:
             return
         reasons.append(f"{url} (its {file.algorithm.upper()} is {found}, not {file.checksum})")
@@ -154,19 +155,52 @@ def fetch(
     )
 
 
-def _stream(url: str, to: Path, file: Published, progress: bool, timeout: float) -> str:
-    """Writes what `url` answers and returns its checksum."""
-    digest = hashlib.new(file.algorithm, usedforsecurity=False)
-    with urllib.request.urlopen(url, timeout=timeout) as answer, open(to, "wb") as out:
-        length = int(answer.headers.get("Content-Length") or 0) or None
-        with tqdm(
-            total=length, unit="B", unit_scale=True, desc=file.name, disable=not progress
-        ) as bar:
-            while block := answer.read(_BLOCK):
-                out.write(block)
-                digest.update(block)
-                bar.update(len(block))
-    return digest.hexdigest()
+def _download_url(url: str, to: Path, name: str, progress: bool, timeout: float) -> None:
+    # Loaded here: reading data that is there needs neither. Not `pooch.retrieve`, which knows no
+    # mirrors and leaves files that only their owner can read.
+    import pooch
+
+    bar = _Bar(name) if progress else False
+    pooch.HTTPDownloader(progressbar=bar, chunk_size=_BLOCK, timeout=timeout)(url, str(to), None)
+
+
+class _Bar:
+    """A progress bar for pooch that shows once the server has answered, and not before."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.total = name, 0
+        self.bar: Any = None
+
+    def update(self, count: int) -> None:
+        """Adds bytes; pooch has set `total`, to zero where the server does not tell it."""
+        if self.bar is None:
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=self.total or None, unit="B", unit_scale=True, desc=self.name)
+        self.bar.update(count)
+
+    def reset(self) -> None:
+        """Back to zero: pooch then adds the total, since its last block may be a short one."""
+        if self.bar is not None:
+            self.bar.n = 0
+
+    def close(self) -> None:
+        """Leaves the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    """Why a download failed, without the library's own types and addresses."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return f"no answer in {timeout:g} s"
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _unpack(archive: Path, to: Path, batches: list[str]) -> None:
@@ -186,8 +220,8 @@ def _unpack(archive: Path, to: Path, batches: list[str]) -> None:
         raise BasisError(f"{archive} holds no {', '.join(sorted(wanted))}")
 
 
-def checksum_of(path: Path, file: Published) -> str:
-    """The checksum of a file on disk, by the algorithm that is published."""
+def checksum(path: str | Path, file: Published) -> str:
+    """The checksum of the file at `path`, by the algorithm of the published one."""
     with open(path, "rb") as opened:
         return hashlib.file_digest(
             opened, lambda: hashlib.new(file.algorithm, usedforsecurity=False)

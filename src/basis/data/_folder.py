@@ -19,10 +19,10 @@ from basis.data._places import Split
 def read_folder(
     folder: Path, split: Split, *, size: int | None = None, channels: int | None = None
 ) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
-    """Images (n, c, h, w), labels and classes of the pictures in a folder, in the order of their paths.
+    """Images (n, c, h, w), labels and classes of the pictures in a folder, sorted by path.
 
-    Where every picture lies in a sub-folder, the first-level sub-folders are the classes. Grey and colour
-    mixed come out as colour.
+    Where every picture lies in a sub-folder, the first-level sub-folders are the classes. Grey and
+    colour mixed come out as colour.
     """
     folder = split_folder(folder, split)
     paths = [path for path in find_pictures(folder) if not _is_overview(path)]
@@ -41,7 +41,7 @@ def read_folder(
 
 
 def _is_overview(path: Path) -> bool:
-    """Whether a picture is a panel or a sheet of others, which `separate`, `colorize` or `sample` laid beside its record."""
+    """Whether a picture is a panel that `separate`, `colorize` or `sample` wrote by a record."""
     stem, dash, kind = path.stem.rpartition("-")
     return kind in ("panel", "states", "samples") and (
         path.with_name(f"{stem}{dash}run.json").is_file()
@@ -51,7 +51,7 @@ def _is_overview(path: Path) -> bool:
 def stack_pictures(
     pictures: Iterable[tuple[Path, Image.Image]], size: int | None, channels: int | None
 ) -> Tensor:
-    """Pictures with their names as (n, c, h, w): cropped and scaled to `size`, else of one size already."""
+    """Named pictures as (n, c, h, w): cropped and scaled to `size`, or of one size already."""
     images: list[Tensor] = []
     first = Path()
     for path, picture in pictures:

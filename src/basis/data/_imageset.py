@@ -1,4 +1,4 @@
-"""A set of images of one size, kept as bytes."""
+"""A set of images or other signals of one shape."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from basis._errors import BasisError
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images of one size, with labels where the source has them.
+    """Images, or other signals of one shape, with labels where the source has them.
 
-    Images stay uint8 (a quarter of the memory of floats); `floats` gives those that are asked for.
+    Images stay uint8 (a quarter of the memory of floats). Signals such as sound are float32, of
+    any number of axes and any range of values. `floats` gives either as floats.
     """
 
     images: Tensor = field(repr=False)
-    """uint8 (n, c, h, w)"""
+    """uint8, with 255 for 1, or float32 as it is: (n, channels, *size)"""
     labels: Tensor | None = field(repr=False)
     """int64 (n,), or None"""
     name: str
@@ -31,10 +32,10 @@ class ImageSet:
     """what each label stands for, or None"""
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+        if self.images.dtype not in (torch.uint8, torch.float32) or self.images.ndim < 3:
             raise BasisError(
                 f"{self.name}: images are {self.images.dtype} of shape {tuple(self.images.shape)}; "
-                "uint8 of shape (n, c, h, w) is accepted"
+                "uint8 or float32 of shape (n, channels, *size) is accepted"
             )
         if self.labels is not None and (
             self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]
@@ -63,6 +64,9 @@ class ImageSet:
         return replace(self, images=self.images[keep], labels=self.labels[keep])
 
     def floats(self, index: Any = None) -> Tensor:
-        """Float32 pixels in [0, 1] of all images, or of those that `index` picks (as for a tensor)."""
+        """Float32 values of all images, or of those that `index` picks (as for a tensor).
+
+        Pixels are in [0, 1]; signals that are floats already keep their values.
+        """
         images = self.images if index is None else self.images[index]
-        return images.float().div_(255)
+        return images if images.is_floating_point() else images.float().div_(255)

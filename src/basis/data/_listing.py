@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 
 
 def split_folder(folder: Path, split: Split) -> Path:
-    """The sub-folder of a split: `train`, or `test` else `val`; the folder itself where it has none of them."""
+    """The sub-folder of a split: `train`, or `test` else `val`; the folder itself without any."""
     present = [name for name in SPLITS if (folder / name).is_dir()]
     if not present:
         return folder

@@ -1,4 +1,4 @@
-"""From a name or a path to an image set."""
+"""Image sets by name or path."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from basis.data._listing import PICTURES
 from basis.data._lsun import is_lmdb, read_lmdb
 from basis.data._pictures import open_bytes
 from basis.data._pixels import (
+    as_batch,
     as_bytes,
-    as_nchw,
+    as_floats,
     check_channels,
     check_size,
     picture_pixels,
@@ -57,25 +58,31 @@ def load_images(
     Names (as plain text; a folder of such a name is reached as `./mnist`):
 
     - `mnist`, `cifar10`: below the data root (`root`, else `$BASIS_DATA`, else `~/.cache/basis`);
-    - `sample`, `sample-photos`: 512 MNIST test digits and 128 CIFAR-10 test photos that ship with the package, the same for
-      both splits.
+    - `sample`, `sample-photos`: 512 MNIST test digits and 128 CIFAR-10 test photos that ship with
+      the package, the same for both splits.
 
     Paths, looked up in the working folder and then below the data root:
 
-    - an idx file, plain or gzip (labels are taken from the file beside it), or a folder of MNIST's idx files;
+    - an idx file, plain or gzip (labels are taken from the file beside it), or a folder of
+      MNIST's idx files;
     - a folder of CIFAR-10 batches;
-    - a folder of pictures, at any depth: first-level sub-folders are classes, and where the folder has
-      `train`, `val` or `test` in it, `split` picks (`test` falls back to `val`);
+    - a folder of pictures, at any depth: first-level sub-folders are classes, and where the folder
+      has `train`, `val` or `test` in it, `split` picks (`test` falls back to `val`);
     - an LSUN lmdb (`church_outdoor_train_lmdb`), whose values are encoded pictures;
     - one picture;
-    - what `basis separate`, `basis colorize` or `basis sample` left in a folder, without its panels;
-    - an .npy, or an .npz with `images` and, if there are any, `labels`, or with `sources`: uint8, or floats in [0, 1] rounded
-      to bytes. (h, w) is one grey image; (c, h, w) and (h, w, c) one image and (n, c, h, w) and (n, h, w, c)
-      several, with c 1 or 3; any other (n, h, w) several grey ones.
+    - what `basis separate`, `basis colorize` or `basis sample` left in a folder, without its
+      panels;
+    - an .npy, or an .npz with `images` and, if there are any, `labels`, or with `sources`: uint8,
+      or floats in [0, 1] rounded to bytes. (h, w) is one grey image; (c, h, w) and (h, w, c) one
+      image and (n, c, h, w) and (n, h, w, c) several, with c 1 or 3; any other (n, h, w) several
+      grey ones;
+    - signals of another kind in an .npy or .npz, floats of any range that stay as they are:
+      (n, 1, length) and (n, 2, length), five or more axes (n, channels, *size), and in an .npz
+      any (n, channels, *size) under the name `signals`.
 
-    `split` matters only where the source has splits. With `size`, images are cropped to their central square
-    and resized with antialiasing; without it, they must agree in size. `channels` 1 or 3 converts between
-    grey and colour.
+    `split` matters only where the source has splits. With `size`, pictures are cropped to their
+    central square and resized with antialiasing; without it, they must agree in size. `channels` 1
+    or 3 converts pictures between grey and colour.
     """
     check_split(split)
     check_size(size)
@@ -87,6 +94,13 @@ def load_images(
         if path is None:
             raise _not_found(source, root)
         found = _load_path(path, split, size, channels)
+    if channels is None and size is None:
+        return found
+    if found.images.dtype != torch.uint8 or found.images.ndim != 4:
+        raise BasisError(
+            f"{found.name} holds signals of shape {tuple(found.images.shape[1:])}; "
+            "a size or channels can be given for pictures only"
+        )
     images = resize(to_channels(found.images, channels), size)
     return ImageSet(images, found.labels, found.name, found.source, found.classes)
 
@@ -160,8 +174,19 @@ def _load_array(path: Path) -> ImageSet:
     sources = arrays.get("sources")  # of several mixtures, as `basis separate` writes them
     if "images" not in arrays and sources is not None and sources.ndim == 5:
         arrays["images"] = sources.reshape(-1, *sources.shape[2:])
-    images = as_bytes(as_nchw(pick(arrays, ("images",), path), path), path)
-    return _image_set(images, arrays.get("labels"), path.stem, f"NumPy file {path}")
+    about = f"NumPy file {path}"
+    if "signals" in arrays:
+        signals = arrays["signals"]
+        if signals.ndim < 3 or 0 in signals.shape:
+            raise BasisError(
+                f"{path} holds signals of shape {signals.shape}; (n, channels, *size) is accepted"
+            )
+        floats = as_floats(signals, path).numpy()
+        return _image_set(floats, arrays.get("labels"), path.stem, about)
+    array = as_batch(pick(arrays, ("images",), path), path)
+    is_signal = array.ndim != 4 and array.dtype != np.uint8
+    values = as_floats(array, path).numpy() if is_signal else as_bytes(array, path)
+    return _image_set(values, arrays.get("labels"), path.stem, about)
 
 
 def _image_set(
@@ -176,7 +201,8 @@ def _image_set(
             raise BasisError(f"{name}: labels are {labels.dtype}; whole numbers are accepted")
         if labels.shape != images.shape[:1]:
             raise BasisError(
-                f"{name}: labels of shape {labels.shape} do not fit {len(images)} images; one for each is needed"
+                f"{name}: labels of shape {labels.shape} do not fit {len(images)} images; "
+                "one for each is needed"
             )
         labels = labels.astype(np.int64)
     return ImageSet(
@@ -193,8 +219,10 @@ def _not_found(source: str | Path, root: str | Path | None) -> BasisError:
     if isinstance(source, Path) or len(path.parts) != 1 or path.suffix or source.startswith("~"):
         below = "" if path.is_absolute() else f", here or in {data_root(root)}"
         return BasisError(
-            f"there is no file or folder {str(source)!r}{below}; the named sets are {', '.join(NAMES)}"
+            f"there is no file or folder {str(source)!r}{below}; "
+            f"the named sets are {', '.join(NAMES)}"
         )
     return BasisError(
-        f"unknown data set {source!r}; accepted: {', '.join(NAMES)}, or the path of a file or folder of images"
+        f"unknown data set {source!r}; accepted: {', '.join(NAMES)}, "
+        "or the path of a file or folder of images"
     )

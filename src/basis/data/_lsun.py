@@ -23,7 +23,7 @@ def is_lmdb(folder: Path) -> bool:
 
 
 def read_lmdb(folder: Path, *, size: int | None = None, channels: int | None = None) -> Tensor:
-    """Images (n, c, h, w) of an lmdb whose values are encoded pictures, in the order of its keys."""
+    """Images (n, c, h, w) of an lmdb of encoded pictures, in the order of its keys."""
     try:
         import lmdb
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Mixtures on disk: what was observed and, where known, what it is made of."""
+"""Mixture files: what was observed and, where known, what it is made of."""
 
 from __future__ import annotations
 
@@ -13,67 +13,78 @@ from basis._errors import BasisError
 from basis._files import whole_file
 from basis.data._arrays import NUMPY, load_arrays, pick
 from basis.data._pictures import read_image
-from basis.data._pixels import as_floats, as_nchw
+from basis.data._pixels import CHANNELS, as_batch, as_floats
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureFile:
     """Observed mixtures, with the sources and weights where they are known.
 
-    Sources may have other channels than the mixture (a grey mixture of colour images).
+    Signals have any number of axes and any range of values. Sources may have other channels than
+    the mixture (a grey mixture of colour images).
     """
 
     mixture: Tensor = field(repr=False)
-    """float32 (n, c, h, w)"""
+    """float32 (n, c, *size)"""
     sources: Tensor | None = field(default=None, repr=False)
-    """float32 (n, k, C, h, w), or None"""
+    """float32 (n, k, C, *size), or None"""
     alphas: Tensor | None = None
     """float32 (k,), or None"""
 
     def __post_init__(self) -> None:
-        for name, axes in (("mixture", 4), ("sources", 5), ("alphas", 1)):
+        if not _is_float(self.mixture) or self.mixture.ndim < 3:
+            raise BasisError("mixture must be a float tensor (n, c, *size) of at least 3 axes")
+        axes = {"mixture": self.mixture.ndim, "sources": self.mixture.ndim + 1, "alphas": 1}
+        for name, count in axes.items():
             value = getattr(self, name)
-            if value is None and name != "mixture":
+            if value is None:
                 continue
-            if not isinstance(value, Tensor) or value.ndim != axes or not value.is_floating_point():
-                raise BasisError(f"{name} must be a float tensor of {axes} axes")
+            if not _is_float(value) or value.ndim != count:
+                raise BasisError(f"{name} must be a float tensor of {count} axes")
             if not value.isfinite().all():
                 raise BasisError(f"{name} holds NaN or infinite values; finite ones are accepted")
         mixture, sources, alphas = self.mixture, self.sources, self.alphas
         if sources is not None and (
-            sources.shape[0] != mixture.shape[0] or sources.shape[-2:] != mixture.shape[-2:]
+            sources.shape[0] != mixture.shape[0] or sources.shape[3:] != mixture.shape[2:]
         ):
             raise BasisError(
                 f"sources of shape {tuple(sources.shape)} do not fit mixtures of shape "
-                f"{tuple(mixture.shape)}; (n, k, C, h, w) is accepted for (n, c, h, w)"
+                f"{tuple(mixture.shape)}; (n, k, C, *size) is accepted for (n, c, *size)"
             )
         if sources is not None and alphas is not None and len(alphas) != sources.shape[1]:
             raise BasisError(
-                f"there are {len(alphas)} alphas and {sources.shape[1]} sources; one for each is needed"
+                f"there are {len(alphas)} alphas and {sources.shape[1]} sources; "
+                "one for each is needed"
             )
 
 
-def read_array(path: str | Path) -> Tensor:
-    """The mixtures in an .npy, or in an .npz under `mixture`, as float32 (n, c, h, w).
+def read_array(path: str | Path, *, dims: int | None = None) -> Tensor:
+    """The mixtures in an .npy, or in an .npz under `mixture`, as float32 (n, c, *size).
 
-    Floats are as they are, uint8 is divided by 255. Axes as in `load_images`, but (n, c, h, w) may have any
-    number of channels.
+    Floats are as they are, of any range; uint8 is divided by 255.
+
+    Args:
+        path: The file.
+        dims: The axes of a signal's size (`len(prior.shape) - 1`): 2 for pictures, 1 for sound.
+            Without it the array's shape decides, as in `load_images`; pictures (n, c, h, w) may
+            have any number of channels.
     """
     path = Path(path)
     _check_suffix(path, NUMPY)
-    return _mixture(load_arrays(path), path)
+    return _mixture(load_arrays(path), path, dims)
 
 
-def read_mixture(path: str | Path) -> MixtureFile:
+def read_mixture(path: str | Path, *, dims: int | None = None) -> MixtureFile:
     """Mixtures from an image file (one of them), an .npy, or an .npz.
 
-    An .npz may hold `mixture` with `sources` (n, k, C, h, w) and `alphas` (k,), or one array of any name.
+    An .npz may hold `mixture` with `sources` (n, k, C, *size) and `alphas` (k,), or one array of
+    any name. `dims` is that of `read_array`.
     """
     path = Path(path)
     if path.suffix.lower() not in NUMPY:
         return MixtureFile(read_image(path)[None])
     arrays = load_arrays(path)
-    mixture = _mixture(arrays, path)
+    mixture = _mixture(arrays, path, dims)
     sources, alphas = (
         as_floats(arrays[key], path) if key in arrays else None for key in ("sources", "alphas")
     )
@@ -86,8 +97,8 @@ def read_mixture(path: str | Path) -> MixtureFile:
 def write_mixture(path: str | Path, mixture: MixtureFile) -> None:
     """Writes mixtures, whole or not at all, as the path's ending says.
 
-    An .npz keeps everything and is read back exactly; an .npy keeps the mixtures alone; a .png keeps one mixture
-    with values in [0, 1], in 8 bits.
+    An .npz keeps everything and is read back exactly; an .npy keeps the mixtures alone; a .png
+    keeps one mixture with values in [0, 1], in 8 bits.
     """
     path = Path(path)
     _check_suffix(path, (".npz", ".npy", ".png"))
@@ -110,22 +121,28 @@ def write_mixture(path: str | Path, mixture: MixtureFile) -> None:
 def _write_picture(path: Path, mixtures: Tensor) -> None:
     from PIL import Image
 
-    if len(mixtures) != 1 or mixtures.shape[1] not in (1, 3):
+    if mixtures.ndim != 4 or len(mixtures) != 1 or mixtures.shape[1] not in CHANNELS:
         raise BasisError(f"{path}: a picture holds one grey or colour mixture; use .npz for others")
     low, high = mixtures.min().item(), mixtures.max().item()
     if low < 0 or high > 1 + 1e-6:
         raise BasisError(
-            f"{path}: a picture holds values from 0 to 1, this mixture has {low:.2f} to {high:.2f}; "
-            "use .npz, or alphas that sum to at most 1"
+            f"{path}: a picture holds values from 0 to 1, this mixture has {low:.2f} to "
+            f"{high:.2f}; use .npz, or alphas that sum to at most 1"
         )
     pixels = (mixtures[0] * 255).round().to("cpu", torch.uint8).movedim(0, -1).squeeze(-1)
     with whole_file(path) as temporary:
         Image.fromarray(pixels.contiguous().numpy()).save(temporary)
 
 
-def _mixture(arrays: dict[str, np.ndarray], path: Path) -> Tensor:
+def _mixture(arrays: dict[str, np.ndarray], path: Path, dims: int | None) -> Tensor:
     array = pick(arrays, ("mixture",), path)
-    return as_floats(as_nchw(array, path, any_channels=True), path)
+    if "sources" in arrays and arrays["sources"].ndim == array.ndim + 1:
+        return as_floats(array, path)  # one axis more for the sources: the axes are (n, c, *size)
+    return as_floats(as_batch(array, path, dims=dims, any_channels=True), path)
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _check_suffix(path: Path, accepted: tuple[str, ...]) -> None:

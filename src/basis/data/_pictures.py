@@ -15,9 +15,9 @@ from basis._errors import BasisError
 from basis.data._arrays import NUMPY, load_arrays, pick
 from basis.data._listing import PICTURES
 from basis.data._pixels import (
+    as_batch,
     as_bytes,
     as_floats,
-    as_nchw,
     check_channels,
     picture_pixels,
     to_channels,
@@ -27,15 +27,15 @@ from basis.data._pixels import (
 def read_image(path: str | Path, *, channels: int | None = None) -> Tensor:
     """One picture as float32 (c, h, w).
 
-    Image files come out in [0, 1], grey with one channel and colour with three; 16-bit grey keeps its
-    precision. Alpha is dropped, palettes are resolved, the EXIF orientation is applied. An .npy or .npz
-    (array `image`, or the only one) comes out as it is if float, since it may be a mixture beyond 1, and
-    divided by 255 if uint8. `channels` 1 or 3 converts.
+    Image files come out in [0, 1], grey with one channel and colour with three; 16-bit grey keeps
+    its precision. Alpha is dropped, palettes are resolved, the EXIF orientation is applied. An
+    .npy or .npz (array `image`, or the only one) comes out as it is if float, since it may be a
+    mixture beyond 1, and divided by 255 if uint8. `channels` 1 or 3 converts.
     """
     check_channels(channels)
     path = Path(path)
     if path.suffix.lower() in NUMPY:
-        array = as_nchw(pick(load_arrays(path), ("image",), path), path, any_channels=True)
+        array = as_batch(pick(load_arrays(path), ("image",), path), path, dims=2, any_channels=True)
         if len(array) != 1:
             raise BasisError(f"{path} holds {len(array)} images; one is needed here")
         return to_channels(as_floats(array[0], path), channels)
@@ -48,7 +48,7 @@ def open_bytes(path: Path) -> Image.Image:
 
 
 def decode_bytes(data: bytes, name: Path) -> Image.Image:
-    """The same from the bytes of a picture's file, which is called `name` where it cannot be read."""
+    """`open_bytes` of the bytes of a picture's file, which errors call `name`."""
     return _rounded(_decode(io.BytesIO(data), name), name)
 
 
@@ -57,7 +57,10 @@ def _rounded(image: Image.Image, path: Path) -> Image.Image:
 
 
 def open_picture(path: Path) -> Image.Image:
-    """A picture decoded and upright, of mode L, RGB, or F (grey deeper than 8 bits, scaled to [0, 1])."""
+    """A picture decoded and upright, of mode L, RGB, or F.
+
+    F is grey deeper than 8 bits, scaled to [0, 1].
+    """
     if not path.is_file():
         raise BasisError(
             f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
@@ -92,7 +95,8 @@ def _plain_mode(image: Image.Image, path: Path) -> Image.Image:
         values = np.asarray(image)  # mode I has 32 bits, but 16-bit formats may come as it too
         if values.min() < 0 or values.max() > 65535:
             raise BasisError(
-                f"{path} holds values from {values.min()} to {values.max()}; 8 or 16 bits are accepted"
+                f"{path} holds values from {values.min()} to {values.max()}; "
+                "8 or 16 bits are accepted"
             )
         return Image.fromarray(values.astype(np.float32) / 65535)
     if image.mode in ("1", "L", "LA", "La"):

@@ -1,4 +1,4 @@
-"""Arrays into images: the order of axes, the number of channels, the size."""
+"""Arrays into signals and images: the order of axes, the number of channels, the size."""
 
 from __future__ import annotations
 
@@ -12,24 +12,48 @@ from torch import Tensor
 from basis._errors import BasisError
 
 CHANNELS = (1, 3)
+"""Channels of a picture."""
+
+SOUND_CHANNELS = (1, 2)
+"""Channels of a signal of one axis; pictures of such a height are not expected."""
 
 
-def as_nchw(array: np.ndarray, path: Path | str, *, any_channels: bool = False) -> np.ndarray:
-    """Brings an array of images to (n, c, h, w).
+def as_batch(
+    array: np.ndarray, path: Path | str, *, dims: int | None = None, any_channels: bool = False
+) -> np.ndarray:
+    """Brings an array of signals to (n, channels, *size).
 
-    The first rule that fits decides; c is 1 or 3:
+    Args:
+        array: The array of a file.
+        path: The file's name, for errors.
+        dims: The axes of a signal's size, where they are known: 2 for pictures, 1 for sound.
+        any_channels: Whether pictures may have other channels than 1 or 3.
+
+    With `dims` other than 2 the axes are (n, channels, *size), (channels, *size) or (*size).
+    Without it, (n, 1, length), (n, 2, length) and everything of five or more axes are
+    (n, channels, *size) as they are, and the rest is pictures. For these the first rule that fits
+    decides; c is 1 or 3:
 
     - (h, w): one grey image;
-    - (c, h, w), then (h, w, c): one image; so (3, h, w) is one colour image, and three grey ones are
-      (3, 1, h, w);
+    - (c, h, w), then (h, w, c): one image; so (3, h, w) is one colour image, and three grey ones
+      are (3, 1, h, w);
     - (n, h, w): grey images;
-    - (n, c, h, w), then (n, h, w, c): images. With `any_channels`, what is left is (n, c, h, w) too.
+    - (n, c, h, w), then (n, h, w, c): images. With `any_channels`, what is left is (n, c, h, w).
     """
     shape = array.shape
     if 0 in shape:
         raise BasisError(
             f"{path} holds an empty array of shape {shape}; at least one image is needed"
         )
+    if dims is None and (len(shape) > 4 or (len(shape) == 3 and shape[1] in SOUND_CHANNELS)):
+        return array
+    if dims is not None and dims != 2:
+        if not 0 <= dims + 2 - len(shape) <= 2:
+            raise BasisError(
+                f"{path} holds an array of shape {shape}; signals of {dims} axes are accepted as "
+                "(n, channels, *size), (channels, *size) or (*size)"
+            )
+        return array[(None,) * (dims + 2 - len(shape))]
     if len(shape) == 2:
         return array[None, None]
     if len(shape) == 3:
@@ -46,13 +70,14 @@ def as_nchw(array: np.ndarray, path: Path | str, *, any_channels: bool = False) 
         if any_channels:
             return array
     raise BasisError(
-        f"{path} holds an array of shape {shape}; accepted: (h, w), (c, h, w), (h, w, c), (n, h, w), "
-        "(n, c, h, w), (n, h, w, c) with 1 or 3 channels c"
+        f"{path} holds an array of shape {shape}; accepted: (h, w), (c, h, w), (h, w, c), "
+        "(n, h, w), (n, c, h, w), (n, h, w, c) with 1 or 3 channels c, (n, 1, length) and "
+        "(n, 2, length) for sound, and five or more axes as (n, channels, *size)"
     )
 
 
 def as_floats(array: np.ndarray, path: Path | str) -> Tensor:
-    """float32 of bytes (divided by 255) or of floats (as they are); NaN and infinities are refused."""
+    """float32 of bytes (divided by 255) or floats (as they are); NaN and infinities are refused."""
     if array.dtype == np.uint8:
         return torch.from_numpy(array.astype(np.float32, order="C")).div_(255)
     if not np.issubdtype(array.dtype, np.floating):
@@ -91,7 +116,10 @@ def check_size(size: int | None) -> None:
 
 
 def to_channels(x: Tensor, channels: int | None) -> Tensor:
-    """(..., c, h, w) with `channels` channels: grey repeated, or colour to ITU-R 601 luma as Pillow has it."""
+    """(..., c, h, w) with `channels` channels: grey repeated, or colour to luma.
+
+    Luma is that of ITU-R 601, rounded as Pillow does.
+    """
     check_channels(channels)
     have = x.shape[-3]
     if channels is None or channels == have:

@@ -1,4 +1,4 @@
-"""Where data lies: the root folder, and the layout of each named set below it."""
+"""Where data is: the root folder, and the layout of each named set below it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_path(source: str | Path, root: str | Path | None = None) -> Path | None
     """An existing file or folder: as given, else below the root; None where there is neither."""
     path = Path(os.path.expanduser(source))
     for candidate in (path, data_root(root) / path):
-        # os.path.exists answers False where Path.exists raises (a name too long, a folder that is closed).
+        # os.path.exists answers False where Path.exists raises (a name too long, a closed folder).
         if os.path.exists(candidate):
             return candidate
     return None

@@ -1,10 +1,22 @@
-"""Networks: the house U-Net and its preconditioning, the published NCSN, and models with a likelihood."""
+"""Networks: the U-Net and its preconditioning, the published NCSN, models with a likelihood.
 
-from basis.nn._glow import Glow, GlowConfig, bits_per_dimension
-from basis.nn._ncsn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.nn._pixelcnn import PixelCNN, PixelCNNConfig
-from basis.nn._unet import Denoiser, UNet, UNetConfig, VarianceHead
-from basis.nn._vae import VAE, VAEConfig
+Names load at first use: what is public in a file of this folder (its `__all__`) is public here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from basis.families import GlowConfig, NCSNConfig, PixelCNNConfig, UNetConfig, VAEConfig
+
+if TYPE_CHECKING:
+    from basis.nn._glow import Glow, bits_per_dimension
+    from basis.nn._ncsn import NCSN, NCSNDenoiser
+    from basis.nn._pixelcnn import PixelCNN
+    from basis.nn._unet import Denoiser, UNet, VarianceHead
+    from basis.nn._vae import VAE
 
 __all__ = [
     "NCSN",
@@ -22,3 +34,16 @@ __all__ = [
     "VarianceHead",
     "bits_per_dimension",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):  # asked for by the import system, and never a network
+        raise AttributeError(f"module 'basis.nn' has no attribute {name!r}")
+    # Found by their files, so that a new family of networks needs no line here.
+    for file in sorted(Path(__file__).parent.glob("_[!_]*.py")):
+        module = importlib.import_module(f"basis.nn.{file.stem}")
+        for public in getattr(module, "__all__", ()):
+            globals().setdefault(public, getattr(module, public))
+    if name not in globals():
+        raise AttributeError(f"module 'basis.nn' has no attribute {name!r}")
+    return globals()[name]

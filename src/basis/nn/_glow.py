@@ -1,280 +1,35 @@
 """Glow: a flow with an exact likelihood, optionally one flow for all noise levels.
 
-Kingma & Dhariwal 2018 (arXiv:1807.03039), in the layout of the published code, so that published weights fit: squeeze,
-steps of actnorm, invertible 1x1 convolution and coupling, split, per level; log-scales multiplied by 3; an extra
-input channel that marks the padded border; priors of the split-off half predicted from the half that stays.
+Kingma & Dhariwal 2018 (arXiv:1807.03039), in the layout of the published code, so that published
+weights fit: squeeze, steps of actnorm, invertible 1x1 convolution and coupling, split, per level;
+log-scales multiplied by 3; an extra input channel that marks the padded border; priors of the
+split-off half predicted from the half that stays.
 
-With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what noise adds to its
-spread, and actnorm, couplings and priors are shifted and scaled by functions of log(sigma).
+With `conditioned` the flow is p_sigma for every sigma at once: the image is first scaled by what
+noise adds to its spread, and actnorm, couplings and priors are shifted and scaled by functions of
+log(sigma).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import GlowConfig
+from basis.nn._flow_layers import Shift, Step, ZeroConv
 from basis.nn._levels import LevelEmbedding
 
-LOGSCALE = 3.0
-REACH = 16.0
-"""Bound of what a coupling's network is shown, in standard deviations."""
-
-
-@dataclass(frozen=True)
-class GlowConfig:
-    """Sizes of a `Glow`.
-
-    `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels. `lu` keeps the 1x1
-    convolutions as triangular factors; the published weights are plain matrices. `scale` is how an affine
-    coupling bounds its scale: "sigmoid" as published, "bounded" in both directions and in what its network is shown,
-    which stays invertible on inputs far from the training set.
-    """
-
-    channels: int = 1
-    size: int = 28
-    levels: int = 2
-    depth: int = 8
-    width: int = 96
-    coupling: Literal["affine", "additive"] = "affine"
-    scale: Literal["bounded", "sigmoid"] = "bounded"
-    lu: bool = True
-    learned_top: bool = True
-    conditioned: bool = False
-    embedding: int = 64
-    mean: float = 0.5
-    std: float = 1.0
-
-
-class _Shift(nn.Module):
-    """Per-channel log-scale and shift as functions of the noise level, zero at first."""
-
-    def __init__(self, embedding: int, channels: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(embedding, 2 * channels)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, emb: Tensor) -> tuple[Tensor, Tensor]:
-        log_scale, shift = self.linear(emb)[:, :, None, None].chunk(2, dim=1)
-        return 2 * torch.tanh(log_scale / 2), shift
-
-
-class ActNorm(nn.Module):
-    """x -> (x + bias) exp(3 logs); its first batch sets both so that the result has mean 0 and variance 1."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.logs = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x + self.bias[:, None, None]) * self.log_scale()[:, None, None].exp()
-
-    def inverse(self, y: Tensor) -> Tensor:
-        return y * (-self.log_scale())[:, None, None].exp() - self.bias[:, None, None]
-
-    def log_scale(self) -> Tensor:
-        return LOGSCALE * self.logs
-
-    @torch.no_grad()
-    def start(self, x: Tensor) -> None:
-        """Sets bias and scale from a batch."""
-        self.bias.copy_(-x.mean(dim=(0, 2, 3)))
-        std = x.std(dim=(0, 2, 3)).clamp_min(1e-6)
-        self.logs.copy_(-std.log() / LOGSCALE)
-
-
-class InvertibleConv(nn.Module):
-    """A 1x1 convolution by an invertible matrix, as P L (U + diag(sign exp(log s))) or as it is."""
-
-    def __init__(self, channels: int, lu: bool) -> None:
-        super().__init__()
-        rotation, _ = torch.linalg.qr(torch.randn(channels, channels))
-        self.lu = lu
-        if not lu:
-            self.weight = nn.Parameter(rotation)
-            return
-        p, lower, upper = torch.linalg.lu(rotation)
-        s = upper.diagonal()
-        self.permutation: Tensor
-        self.sign: Tensor
-        # Not trained, but part of what the weights mean: kept as parameters so that they are saved with the rest.
-        self.permutation = nn.Parameter(p, requires_grad=False)
-        self.sign = nn.Parameter(s.sign(), requires_grad=False)
-        self.log_s = nn.Parameter(s.abs().log())
-        self.lower = nn.Parameter(lower.tril(-1))
-        self.upper = nn.Parameter(upper.triu(1))
-
-    def matrix(self) -> Tensor:
-        """The matrix, (channels out, channels in)."""
-        if not self.lu:
-            return self.weight
-        eye = torch.eye(len(self.sign), dtype=self.sign.dtype, device=self.sign.device)
-        lower = self.lower.tril(-1) + eye
-        upper = self.upper.triu(1) + (self.sign * self.log_s.exp()).diag()
-        return self.permutation @ lower @ upper
-
-    def log_det(self) -> Tensor:
-        """log |det| of the matrix, which counts once per pixel."""
-        return self.log_s.sum() if self.lu else torch.linalg.slogdet(self.weight).logabsdet
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.matrix()[:, :, None, None])
-
-    def inverse(self, y: Tensor) -> Tensor:
-        inverse = torch.linalg.inv(self.matrix().double()).to(y.dtype)
-        return F.conv2d(y, inverse[:, :, None, None])
-
-
-class _EdgeConv(nn.Module):
-    """A convolution that sees where the picture ends: the padding carries a channel of ones."""
-
-    def __init__(self, channels: int, width: int, size: int) -> None:
-        super().__init__()
-        self.pad = size // 2
-        extra = 1 if self.pad else 0
-        self.weight = nn.Parameter(torch.randn(width, channels + extra, size, size) * 0.05)
-
-    def forward(self, x: Tensor, norm: ActNorm | None = None) -> Tensor:
-        """The convolution, with the norm that follows it folded in: one pass over the result instead of three."""
-        weight: Tensor = self.weight
-        bias = None
-        if norm is not None:
-            scale = norm.log_scale().exp()
-            weight, bias = weight * scale[:, None, None, None], norm.bias * scale
-        if not self.pad:
-            return F.conv2d(x, weight, bias)
-        edge = torch.zeros_like(x[:1, :1])
-        sides = (self.pad,) * 4
-        edge = F.pad(edge, sides, value=1.0)
-        # The border's part is the same for every image, so it is computed once.
-        border = F.conv2d(edge, weight[:, -1:], bias)
-        return F.conv2d(x, weight[:, :-1], padding=self.pad) + border
-
-
-class _ZeroConv(nn.Module):
-    """A 3x3 convolution that starts at zero, with a learned log-scale on its output."""
-
-    def __init__(self, channels: int, width: int) -> None:
-        super().__init__()
-        self.conv = _EdgeConv(channels, width, 3)
-        nn.init.zeros_(self.conv.weight)
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.logs = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.conv(x) + self.bias[:, None, None]
-        return out * (LOGSCALE * self.logs)[:, None, None].exp()
-
-
-class _Coupling(nn.Module):
-    """Changes one half of the channels by what a small network makes of the other."""
-
-    def __init__(self, channels: int, config: GlowConfig) -> None:
-        super().__init__()
-        half = channels // 2
-        self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
-        out = channels if self.affine else half
-        self.conv0 = _EdgeConv(half, config.width, 3)
-        self.norm0 = ActNorm(config.width)
-        self.conv1 = _EdgeConv(config.width, config.width, 1)
-        self.norm1 = ActNorm(config.width)
-        self.out = _ZeroConv(config.width, out)
-        self.level = _Shift(config.embedding, config.width) if config.conditioned else None
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        kept, changed = x.chunk(2, dim=1)
-        log_scale, shift = self._numbers(kept, emb)
-        if self.published:
-            changed = (changed + shift) * log_scale.exp()
-        else:
-            changed = changed * log_scale.exp() + shift
-        return torch.cat([kept, changed], dim=1), log_scale.flatten(1).sum(dim=1)
-
-    def inverse(self, y: Tensor, emb: Tensor | None) -> Tensor:
-        kept, changed = y.chunk(2, dim=1)
-        log_scale, shift = self._numbers(kept, emb)
-        if self.published:
-            changed = changed * (-log_scale).exp() - shift
-        else:
-            changed = (changed - shift) * (-log_scale).exp()
-        return torch.cat([kept, changed], dim=1)
-
-    def _numbers(self, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        out = self._network(self._seen(kept), emb)
-        if not self.affine:
-            return torch.zeros_like(out), out
-        shift, raw = out[:, 0::2], out[:, 1::2]
-        if self.published:
-            return F.logsigmoid(raw + 2.0), shift
-        # A scale between 1/8 and 8: no input can make the inverse explode.
-        return 2.0 * torch.tanh(raw / 2.0), shift
-
-    def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.conv0(kept, self.norm0)
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            h = torch.addcmul(shift, h, scale.exp())
-        h = F.relu(self.conv1(F.relu(h), self.norm1))
-        return cast(Tensor, self.out(h))
-
-    def _seen(self, kept: Tensor) -> Tensor:
-        """What the network is shown: far-off values, which no training image has, look like merely large ones.
-
-        Otherwise every step's shifts grow with those of the step before, and sixteen steps on nothing is finite.
-        """
-        return kept if self.published else REACH * torch.tanh(kept / REACH)
-
-    def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Sets the inner actnorms from a batch."""
-        kept, _ = x.chunk(2, dim=1)
-        h = self.conv0(self._seen(kept))
-        self.norm0.start(h)
-        self.norm1.start(self.conv1(F.relu(self.norm0(h))))
-
-
-class _Step(nn.Module):
-    """Actnorm, 1x1 convolution, coupling."""
-
-    def __init__(self, channels: int, config: GlowConfig) -> None:
-        super().__init__()
-        self.norm = ActNorm(channels)
-        self.level = _Shift(config.embedding, channels) if config.conditioned else None
-        self.mix = InvertibleConv(channels, config.lu)
-        self.coupling = _Coupling(channels, config)
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        pixels = x.shape[2] * x.shape[3]
-        x = self.norm(x)
-        log_det = (self.norm.log_scale().sum() + self.mix.log_det()) * pixels
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            x = x * scale.exp() + shift
-            log_det = log_det + scale.flatten(1).sum(dim=1) * pixels
-        x, coupled = self.coupling(self.mix(x), emb)
-        return x, log_det + coupled
-
-    def inverse(self, y: Tensor, emb: Tensor | None) -> Tensor:
-        x = self.mix.inverse(self.coupling.inverse(y, emb))
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            x = (x - shift) * (-scale).exp()
-        return self.norm.inverse(x)
-
-    def start(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        self.norm.start(x)
-        self.coupling.start(self.mix(self.norm(x)), emb)
-        return self(x, emb)[0]
+__all__ = ["Glow", "bits_per_dimension"]
 
 
 class Glow(nn.Module):
-    """A flow over images in [0, 1].
+    """A flow over square images of any range of values.
 
     Args:
         config: The sizes.
@@ -288,7 +43,8 @@ class Glow(nn.Module):
         super().__init__()
         if config.size % 2**config.levels:
             raise ValueError(
-                f"{config.levels} levels need a side divisible by {2**config.levels}, not {config.size}"
+                f"{config.levels} levels need a side divisible by {2**config.levels}, "
+                f"not {config.size}"
             )
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
@@ -297,14 +53,14 @@ class Glow(nn.Module):
         channels = config.channels
         for level in range(config.levels):
             channels *= 4
-            self.flows.append(nn.ModuleList(_Step(channels, config) for _ in range(config.depth)))
+            self.flows.append(nn.ModuleList(Step(channels, config) for _ in range(config.depth)))
             if level < config.levels - 1:
                 channels //= 2
-                self.splits.append(_ZeroConv(channels, 2 * channels))
+                self.splits.append(ZeroConv(channels, 2 * channels))
                 if config.conditioned:
-                    self.split_levels.append(_Shift(config.embedding, channels))
-        self.top = _ZeroConv(2 * channels, 2 * channels) if config.learned_top else None
-        self.top_level = _Shift(config.embedding, channels) if config.conditioned else None
+                    self.split_levels.append(Shift(config.embedding, channels))
+        self.top = ZeroConv(2 * channels, 2 * channels) if config.learned_top else None
+        self.top_level = Shift(config.embedding, channels) if config.conditioned else None
         self.started: Tensor
         # Whether the actnorms have seen data; saved with the weights.
         self.started = nn.Parameter(torch.zeros(()), requires_grad=False)
@@ -316,13 +72,13 @@ class Glow(nn.Module):
     def encode(self, x: Tensor, sigma: Tensor) -> list[Tensor]:
         """The latents, one per level (the finest first), each standardised by its own prior.
 
-        In double precision, as `decode` is: an image far from the training set has latents so large that
-        single precision would lose the image.
+        In double precision, as `decode` is: an image far from the training set has latents so large
+        that single precision would lose the image.
         """
         return self._double()._encode(x.double(), sigma.double())[0]
 
     def decode(self, latents: list[Tensor], sigma: Tensor) -> Tensor:
-        """The image with these latents: the exact inverse of `encode`, found in double precision."""
+        """The image with these latents: the inverse of `encode`, in double precision."""
         x = self._double()._decode([z.double() for z in latents], sigma.double())
         return x.to(self.started.dtype)
 
@@ -339,9 +95,9 @@ class Glow(nn.Module):
                 mean, log_std = self._split_prior(level, h, emb)
                 h = torch.cat([h, mean + log_std.exp() * latents[level]], dim=1)
             for step in reversed(cast(nn.ModuleList, self.flows[level])):
-                h = cast(_Step, step).inverse(h, emb)
+                h = cast(Step, step).inverse(h, emb)
             h = F.pixel_shuffle(h, 2)
-        return self.config.mean + h * self._spread(sigma)
+        return self.config.mean + h * self._spread(sigma, h)
 
     def sample(
         self, sigma: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
@@ -358,11 +114,11 @@ class Glow(nn.Module):
     def start(self, x: Tensor, sigma: Tensor) -> None:
         """Sets every actnorm from a batch of images, as data-dependent initialisation does."""
         emb = self._emb(sigma)
-        h = (x - self.config.mean) / self._spread(sigma)
+        h = (x - self.config.mean) / self._spread(sigma, x)
         for level, flow in enumerate(self.flows):
             h = F.pixel_unshuffle(h, 2)
             for step in cast(nn.ModuleList, flow):
-                h = cast(_Step, step).start(h, emb)
+                h = cast(Step, step).start(h, emb)
             if level < self.config.levels - 1:
                 h, _ = h.chunk(2, dim=1)
         self.started.fill_(1.0)
@@ -370,7 +126,7 @@ class Glow(nn.Module):
     def _encode(self, x: Tensor, sigma: Tensor) -> tuple[list[Tensor], Tensor]:
         """Standardised latents, and log p."""
         emb = self._emb(sigma)
-        spread = self._spread(sigma)
+        spread = self._spread(sigma, x)
         h = (x - self.config.mean) / spread
         pixels = x[0].numel()
         total = -pixels * spread.flatten(1).log().sum(dim=1).expand(len(x))
@@ -396,14 +152,12 @@ class Glow(nn.Module):
     def _emb(self, sigma: Tensor) -> Tensor | None:
         return None if self.embed is None else self.embed(sigma)
 
-    def _spread(self, sigma: Tensor) -> Tensor:
-        """What the image is divided by, (batch or 1, 1, 1, 1): noise widens it only for a conditioned flow."""
+    def _spread(self, sigma: Tensor, x: Tensor) -> Tensor:
+        """What the image is divided by, (batch or 1, 1, 1, 1); it may widen with the noise."""
         variance = self.config.std**2
         if not self.config.conditioned:
-            return torch.full(
-                (1, 1, 1, 1), math.sqrt(variance), dtype=sigma.dtype, device=sigma.device
-            )
-        return (sigma.view(-1, 1, 1, 1).square() + variance).sqrt()
+            return torch.full((1, 1, 1, 1), math.sqrt(variance), dtype=x.dtype, device=x.device)
+        return (per_item(sigma, x).square() + variance).sqrt()
 
     def _split_prior(self, level: int, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
         out = self.splits[level](kept)
@@ -435,9 +189,12 @@ class Glow(nn.Module):
         return shapes
 
 
-def bits_per_dimension(log_prob: Tensor, dimensions: int) -> Tensor:
-    """-log2 of the probability of an 8-bit step per pixel and channel, from a density of pixels in [0, 1].
+def bits_per_dimension(log_prob: Tensor, dimensions: int, steps: float = 255) -> Tensor:
+    """-log2 of the probability of one step of a value, per dimension, from a density.
 
-    Pixels are v / 255 here, so that a step is 1 / 255 wide.
+    Args:
+        log_prob: Log-density in nats, of any shape.
+        dimensions: Values per item.
+        steps: Steps per unit: 255 for 8-bit pixels v / 255; 1 gives the density's own code length.
     """
-    return (dimensions * math.log(255) - log_prob) / (dimensions * math.log(2))
+    return (dimensions * math.log(steps) - log_prob) / (dimensions * math.log(2))

@@ -8,28 +8,15 @@ published network, so that published weights load as they are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import NCSNConfig
 
-@dataclass(frozen=True)
-class NCSNConfig:
-    """Sizes of an `NCSN` and the noise levels it knows; the defaults are those published for MNIST.
-
-    `width` is the channels of the finest stage (64 for MNIST, 128 for CIFAR-10), every other stage
-    having twice as many. The `levels` noise levels run geometrically from `sigma_max` down to
-    `sigma_min`. `size` is the side of the images trained on; no weight depends on it.
-    """
-
-    channels: int = 1
-    size: int = 28
-    width: int = 64
-    levels: int = 10
-    sigma_max: float = 1.0
-    sigma_min: float = 0.01
+__all__ = ["NCSN", "NCSNDenoiser"]
 
 
 class _ConditionalNorm(nn.Module):
@@ -236,7 +223,7 @@ class NCSN(nn.Module):
 
 
 class NCSNDenoiser(nn.Module):
-    """An NCSN dressed as a denoiser, E[x | x + sigma n] = x + sigma^2 score, for images in [0, 1].
+    """An NCSN as a denoiser, E[x | x + sigma n] = x + sigma^2 score, for images in [0, 1].
 
     The network knows only its own `levels`. Any other sigma takes the level sigma_i nearest in log
     sigma and multiplies its score by sigma_i / sigma. A score is -E[n | x] / sigma, and the
@@ -263,7 +250,7 @@ class NCSNDenoiser(nn.Module):
         # sigma^2, and the rescaling of the score by sigma_i / sigma.
         step = sigma * self.levels[labels]
         score: Tensor = self.network(x, labels)
-        return x + step.view(-1, 1, 1, 1) * score
+        return x + per_item(step, x) * score
 
     def output_scale(self, sigma: Tensor) -> Tensor:
         """The unit of the denoising error at sigma.

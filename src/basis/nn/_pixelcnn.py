@@ -1,38 +1,28 @@
 """An autoregressive model of images: every pixel given those above it and to its left.
 
-A small relative of PixelCNN++ (Salimans et al. 2017, arXiv:1701.05517): masked convolutions, a mixture of discretised
-logistics per pixel. It is told the noise level, so that one model is p_sigma for every sigma; a logistic's share of one
-8-bit step is differentiable in the pixel, so the model has a score.
+A small relative of PixelCNN++ (Salimans et al. 2017, arXiv:1701.05517): masked convolutions, a
+mixture of discretised logistics per pixel. It is told the noise level, so that one model is p_sigma
+for every sigma; a logistic's share of one 8-bit step is differentiable in the pixel, so the model
+has a score.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import PixelCNNConfig
 from basis.nn._levels import LevelEmbedding
 
-
-@dataclass(frozen=True)
-class PixelCNNConfig:
-    """Sizes of a `PixelCNN`: residual blocks of `width` channels, logistics per pixel and channel."""
-
-    channels: int = 1
-    width: int = 48
-    blocks: int = 6
-    logistics: int = 5
-    kernel: int = 5
-    embedding: int = 64
-    mean: float = 0.5
-    std: float = 0.5
+__all__ = ["PixelCNN"]
 
 
 class _Masked(nn.Conv2d):
-    """A convolution that sees only pixels before its own (and, after the first layer, its own features)."""
+    """A convolution that sees only pixels before its own (later layers: its own features too)."""
 
     def __init__(self, width_in: int, width: int, kernel: int, own: bool) -> None:
         super().__init__(width_in, width, kernel, padding=kernel // 2)
@@ -80,10 +70,15 @@ class PixelCNN(nn.Module):
         self.leave = nn.Conv2d(config.width, 3 * config.logistics * config.channels, 1)
         nn.init.normal_(self.leave.weight, std=0.02)
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError where signals of this shape do not fit."""
+        if len(shape) != 3:
+            raise ValueError(f"images (channels, height, width) are accepted, not shape {shape}")
+
     def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log p_sigma(x) in nats, (batch,)."""
         c = self.config
-        spread = (sigma.view(-1, 1, 1, 1).square() + c.std**2).sqrt()
+        spread = (per_item(sigma, x).square() + c.std**2).sqrt()
         u = (x - c.mean) / spread
         emb = self.embed(sigma)
         h = self.enter(torch.cat([u, torch.ones_like(u[:, :1])], dim=1))
@@ -103,7 +98,7 @@ class PixelCNN(nn.Module):
 
 
 def _log_share(away: Tensor, half: Tensor, inverse: Tensor) -> Tensor:
-    """log of a logistic's probability of a step of half-width `half` at this distance from its centre.
+    """log of a logistic's probability of a step, of half-width `half`, this far from its centre.
 
     sigmoid(b) - sigmoid(a) = sigmoid(b) sigmoid(-a) (1 - exp(a - b)), which no rounding makes zero.
     """

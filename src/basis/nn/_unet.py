@@ -1,91 +1,80 @@
-"""The house network: a small U-Net that is good per floating-point operation.
+"""A small U-Net that is good per floating-point operation, and the denoiser made of it.
 
 Images are folded (space to depth) so that the first convolution already sees many channels, every
-convolution is 3x3 on dense channels-last tensors, and self-attention runs only at the coarsest level.
+convolution is 3x3 on dense channels-last tensors, and self-attention runs only at the coarsest
+level. The same network takes signals of one axis and volumes of three.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import UNetConfig
+
+__all__ = ["Denoiser", "UNet", "VarianceHead"]
+
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class UNetConfig:
-    """Sizes of a `UNet`.
-
-    `fold` is the side of the square of pixels laid into channels before the first convolution,
-    `widths` and `blocks` give channels and residual blocks per level (finest first; the blocks of every
-    level but the last are built twice, going down and coming up), and the last `attention` levels
-    carry self-attention.
-    """
-
-    channels: int = 1
-    fold: int = 2
-    widths: tuple[int, ...] = (48, 96)
-    blocks: tuple[int, ...] = (2, 4)
-    attention: int = 1
-    head_width: int = 32
-    embedding: int = 128
-    dropout: float = 0.0
+_Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_CONVOLUTIONS: dict[int, type[_Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class _Attention(nn.Module):
-    def __init__(self, width: int, head_width: int) -> None:
+    def __init__(self, width: int, head_width: int, dims: int) -> None:
         super().__init__()
         self.heads = max(1, width // head_width)
         self.norm = _norm(width)
-        self.qkv = nn.Conv2d(width, 3 * width, 1)
-        self.out = _zeroed(nn.Conv2d(width, width, 1))
+        self.qkv = _conv(dims, width, 3 * width, 1)
+        self.out = _zeroed(_conv(dims, width, width, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        b, c, h, w = x.shape
-        qkv = self.qkv(self.norm(x)).permute(0, 2, 3, 1)
-        q, k, v = qkv.reshape(b, h * w, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        b, c, *size = x.shape
+        qkv = self.qkv(self.norm(x)).movedim(1, -1)
+        places = math.prod(size)
+        q, k, v = qkv.reshape(b, places, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v)
-        y = y.transpose(1, 2).reshape(b, h, w, c).permute(0, 3, 1, 2)
+        y = y.transpose(1, 2).reshape(b, *size, c).movedim(-1, 1)
         return x + self.out(y)
 
 
 class _Block(nn.Module):
     """Residual block, modulated by the noise-level embedding after its first convolution."""
 
-    def __init__(
-        self, width_in: int, width: int, embedding: int, attention: int, dropout: float
-    ) -> None:
+    def __init__(self, width_in: int, width: int, heads: int, config: UNetConfig) -> None:
         super().__init__()
-        self.skip = nn.Conv2d(width_in, width, 1) if width_in != width else nn.Identity()
+        dims = config.dims
+        self.skip = _conv(dims, width_in, width, 1) if width_in != width else nn.Identity()
         self.norm0 = _norm(width)
-        self.conv0 = nn.Conv2d(width, width, 3, padding=1)
-        self.modulate = _zeroed(nn.Linear(embedding, 2 * width))
+        self.conv0 = _conv(dims, width, width)
+        self.modulate = _zeroed(nn.Linear(config.embedding, 2 * width))
         self.norm1 = _norm(width, affine=False)
-        self.dropout = nn.Dropout(dropout)
-        self.conv1 = _zeroed(nn.Conv2d(width, width, 3, padding=1))
-        self.attention = _Attention(width, attention) if attention else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.conv1 = _zeroed(_conv(dims, width, width))
+        self.attention = _Attention(width, heads, dims) if heads else nn.Identity()
 
     def forward(self, x: Tensor, emb: Tensor) -> Tensor:
         x = self.skip(x)
-        scale, shift = self.modulate(emb)[:, :, None, None].chunk(2, dim=1)
+        numbers = self.modulate(emb)
+        numbers = numbers.reshape(*numbers.shape, *[1] * (x.ndim - 2))
+        scale, shift = numbers.chunk(2, dim=1)
         y = self.conv0(F.silu(self.norm0(x)))
         y = F.silu(torch.addcmul(shift, self.norm1(y), 1 + scale))
         return self.attention(x + self.conv1(self.dropout(y)))
 
 
 class UNet(nn.Module):
-    """Maps an image and one number per item (the noise label) to an image of the same shape.
+    """Maps a signal and one number per item (the noise label) to a signal of the same shape.
 
     Args:
         config: The sizes.
 
     Shapes:
-        x: (batch, channels, height, width), sides divisible by `multiple`.
+        x: (batch, channels, *size), `config.dims` sides, each divisible by `multiple`.
         label: (batch,), of order one.
     """
 
@@ -93,6 +82,8 @@ class UNet(nn.Module):
         super().__init__()
         if len(config.widths) != len(config.blocks):
             raise ValueError("widths and blocks must have one entry per level")
+        if config.dims not in _CONVOLUTIONS:
+            raise ValueError(f"dims must be 1, 2 or 3, not {config.dims}")
         self.config = config
         self.frequencies: Tensor
         frequencies = torch.logspace(math.log10(0.5), math.log10(32.0), 32)
@@ -100,10 +91,11 @@ class UNet(nn.Module):
         emb = config.embedding
         self.embed = nn.Sequential(nn.Linear(64, emb), nn.SiLU(), nn.Linear(emb, emb), nn.SiLU())
 
-        pixels = config.channels * config.fold**2
+        dims = config.dims
+        pixels = config.channels * config.fold**dims
         widths = config.widths
         # One channel of ones, so that borders (padded with zeros) can be told from dark pixels.
-        self.enter = nn.Conv2d(pixels + 1, widths[0], 3, padding=1)
+        self.enter = _conv(dims, pixels + 1, widths[0])
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         self.shrink, self.grow = nn.ModuleList(), nn.ModuleList()
         last = len(widths) - 1
@@ -111,29 +103,30 @@ class UNet(nn.Module):
             heads = config.head_width if level > last - config.attention else 0
 
             def block(width_in: int, width: int = width, heads: int = heads) -> _Block:
-                return _Block(width_in, width, emb, heads, config.dropout)
+                return _Block(width_in, width, heads, config)
 
             self.down.append(nn.ModuleList(block(width) for _ in range(count)))
             if level < last:
                 self.up.append(nn.ModuleList(block(2 * width) for _ in range(count)))
-                self.shrink.append(nn.Conv2d(4 * width, widths[level + 1], 1))
-                self.grow.append(nn.Conv2d(widths[level + 1], 4 * width, 1))
+                folded = 2**dims * width
+                self.shrink.append(_conv(dims, folded, widths[level + 1], 1))
+                self.grow.append(_conv(dims, widths[level + 1], folded, 1))
         self.norm = _norm(widths[0])
-        self.leave = _zeroed(nn.Conv2d(widths[0], pixels, 3, padding=1))
+        self.leave = _zeroed(_conv(dims, widths[0], pixels))
 
     @property
     def multiple(self) -> int:
-        """Image sides must be a multiple of this."""
+        """Sides must be a multiple of this."""
         return self.config.fold * 2 ** (len(self.config.widths) - 1)
 
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
         return self.read(self.features(x, label))
 
     def features(self, x: Tensor, label: Tensor) -> Tensor:
-        """The last hidden state, (batch, widths[0], height / fold, width / fold)."""
+        """The last hidden state, (batch, widths[0], *size / fold)."""
         angle = label[:, None] * self.frequencies
         emb = self.embed(torch.cat([angle.sin(), angle.cos()], dim=1))
-        h = F.pixel_unshuffle(x, self.config.fold)
+        h = _fold(x, self.config.fold)
         h = torch.cat([h, torch.ones_like(h[:, :1])], dim=1)
         h = self.enter(_dense(h))
         kept: list[list[Tensor]] = []
@@ -144,48 +137,51 @@ class UNet(nn.Module):
                 states.append(h)
             if level < len(self.shrink):
                 kept.append(states)
-                h = self.shrink[level](_dense(F.pixel_unshuffle(h, 2)))
+                h = self.shrink[level](_dense(_fold(h, 2)))
         for level in reversed(range(len(self.up))):
-            h = _dense(F.pixel_shuffle(self.grow[level](h), 2))
+            h = _dense(_unfold(self.grow[level](h), 2))
             for block in cast(nn.ModuleList, self.up[level]):
                 h = block(torch.cat([h, kept[level].pop()], dim=1), emb)
         return h
 
     def read(self, features: Tensor) -> Tensor:
-        """The image that a last hidden state stands for."""
-        return F.pixel_shuffle(self.leave(F.silu(self.norm(features))), self.config.fold)
+        """The signal that a last hidden state stands for."""
+        return _unfold(self.leave(F.silu(self.norm(features))), self.config.fold)
 
 
 class VarianceHead(nn.Module):
-    """Reads from a U-Net's last hidden state how sure it is of each pixel.
+    """Reads from a U-Net's last hidden state how sure it is of each value.
 
-    Its answer is the logarithm of the variance of the clean image given the noisy one, in units of the denoiser's
-    output scale. It is a few convolutions on features that are computed anyway, so that asking for the variance
-    costs next to nothing.
+    Its answer is the logarithm of the variance of the clean signal given the noisy one, in units of
+    the denoiser's output scale. It is a few convolutions on features that are computed anyway, so
+    that asking for the variance costs next to nothing.
     """
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
         width, self.fold = config.widths[0], config.fold
         self.norm = _norm(width)
-        self.hidden = nn.Conv2d(width, width, 3, padding=1)
-        self.leave = _zeroed(nn.Conv2d(width, config.channels * config.fold**2, 3, padding=1))
+        self.hidden = _conv(config.dims, width, width)
+        values = config.channels * config.fold**config.dims
+        self.leave = _zeroed(_conv(config.dims, width, values))
 
     def forward(self, features: Tensor) -> Tensor:
         h = F.silu(self.hidden(F.silu(self.norm(features))))
         # Eleven orders of magnitude are enough, and a draw can never blow up.
-        return F.pixel_shuffle(self.leave(h), self.fold).clamp(-24.0, 2.0)
+        return _unfold(self.leave(h), self.fold).clamp(-24.0, 2.0)
 
 
 class Denoiser(nn.Module):
-    """A network dressed as a denoiser: E[x | x + sigma n], for images in [0, 1].
+    """A network as a denoiser: E[x | x + sigma n], for data of any range.
 
-    The preconditioning of EDM (Karras et al. 2022, arXiv:2206.00364, Table 1), on data shifted to zero mean.
+    The preconditioning of EDM (Karras et al. 2022, arXiv:2206.00364, Table 1), on data shifted to
+    zero mean. `mean` and `std` tell it the data's range, so that the network works in units of
+    order one whatever the data's own units are; sigma is in the data's units.
 
     Args:
-        network: Maps (image, noise label) to an image by way of features.
-        mean, std: Mean and standard deviation of the data's pixels.
-        head: Says how sure the network is of each pixel, for `moments`.
+        network: Maps (signal, noise label) to a signal by way of features.
+        mean, std: Mean and standard deviation of the data's values.
+        head: Says how sure the network is of each value, for `moments`.
     """
 
     def __init__(
@@ -195,31 +191,41 @@ class Denoiser(nn.Module):
         self.network, self.mean, self.std, self.head = network, mean, std, head
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
+        """x: (batch, channels, *size); sigma: (batch,). Returns the denoised signal."""
         return self.read(x, sigma, self.features(x, sigma))
 
     def moments(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each clean pixel given the noisy image; needs a head."""
+        """Mean and variance of each clean value given the noisy signal; needs a head."""
         assert self.head is not None
         features = self.features(x, sigma)
-        unit = self.output_scale(sigma.view(-1, 1, 1, 1)).square()
+        unit = self.output_scale(per_item(sigma, x)).square()
         return self.read(x, sigma, features), unit * self.head(features).exp()
 
     def features(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The network's last hidden state."""
-        return self.network.features((x - self.mean) / self._total(sigma), sigma.log() / 4)
+        return self.network.features((x - self.mean) / self._total(sigma, x), sigma.log() / 4)
 
     def read(self, x: Tensor, sigma: Tensor, features: Tensor) -> Tensor:
-        """The denoised image that the network's last hidden state for (x, sigma) stands for."""
-        kept = (self.std / self._total(sigma)).square() * (x - self.mean)
-        scale = self.output_scale(sigma.view(-1, 1, 1, 1))
+        """The denoised signal that the network's last hidden state for (x, sigma) stands for."""
+        kept = (self.std / self._total(sigma, x)).square() * (x - self.mean)
+        scale = self.output_scale(per_item(sigma, x))
         return self.mean + kept + scale * self.network.read(features)
 
-    def _total(self, sigma: Tensor) -> Tensor:
-        return (sigma.view(-1, 1, 1, 1).square() + self.std**2).sqrt()
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError where signals of this shape, (channels, *size), do not fit."""
+        multiple = self.network.multiple
+        if any(side % multiple for side in shape[1:]):
+            size = "x".join(map(str, shape[1:]))
+            raise ValueError(
+                f"{size} does not fit this network: sides must be multiples of {multiple} "
+                "(fold x 2 per level after the first)"
+            )
+
+    def _total(self, sigma: Tensor, x: Tensor) -> Tensor:
+        return (per_item(sigma, x).square() + self.std**2).sqrt()
 
     def output_scale(self, sigma: Tensor) -> Tensor:
-        """How strongly the network's output counts at sigma: the natural unit of the denoising error."""
+        """How strongly the network's output counts at sigma: the unit of the denoising error."""
         return sigma * self.std / (sigma.square() + self.std**2).sqrt()
 
 
@@ -235,5 +241,31 @@ def _zeroed(module: M) -> M:
     return module
 
 
+def _conv(dims: int, width_in: int, width: int, kernel: int = 3) -> _Conv:
+    return _CONVOLUTIONS[dims](width_in, width, kernel, padding=kernel // 2)
+
+
 def _dense(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()
+
+
+def _fold(x: Tensor, side: int) -> Tensor:
+    """Space to depth: (batch, channels, *size) to (batch, channels * side^dims, *size / side)."""
+    if x.ndim == 4:
+        return F.pixel_unshuffle(x, side)
+    dims = x.ndim - 2
+    split = [n for length in x.shape[2:] for n in (length // side, side)]
+    x = x.reshape(*x.shape[:2], *split)
+    coarse, fine = range(2, 2 + 2 * dims, 2), range(3, 3 + 2 * dims, 2)
+    return x.permute(0, 1, *fine, *coarse).flatten(1, 1 + dims)
+
+
+def _unfold(x: Tensor, side: int) -> Tensor:
+    """Depth to space, the inverse of `_fold`."""
+    if x.ndim == 4:
+        return F.pixel_shuffle(x, side)
+    size = x.shape[2:]
+    dims = len(size)
+    x = x.reshape(len(x), -1, *[side] * dims, *size)
+    pairs = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
+    return x.permute(0, 1, *pairs).reshape(len(x), -1, *[length * side for length in size])

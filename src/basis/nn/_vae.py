@@ -1,37 +1,26 @@
 """A variational autoencoder whose evidence bound stands for log p.
 
-Kingma & Welling 2013 (arXiv:1312.6114). The bound is estimated with draws that are fixed once, so that it is a
-deterministic, differentiable function of the image.
+Kingma & Welling 2013 (arXiv:1312.6114). The bound is estimated with draws that are fixed once, so
+that it is a deterministic, differentiable function of the image.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from basis._tensors import per_item
+from basis.families import VAEConfig
 from basis.nn._levels import LevelEmbedding
 
-
-@dataclass(frozen=True)
-class VAEConfig:
-    """Sizes of a `VAE`: two halvings of the side, then dense layers to `latent` numbers; `draws` estimate the bound."""
-
-    channels: int = 1
-    size: int = 28
-    width: int = 32
-    latent: int = 32
-    draws: int = 4
-    embedding: int = 64
-    mean: float = 0.5
-    std: float = 0.5
+__all__ = ["VAE"]
 
 
 class VAE(nn.Module):
-    """A lower bound of log p_sigma(x), for images in [0, 1] and any sigma."""
+    """A lower bound of log p_sigma(x), for images of any range and any sigma."""
 
     def __init__(self, config: VAEConfig) -> None:
         super().__init__()
@@ -62,9 +51,9 @@ class VAE(nn.Module):
         self.noise = nn.Parameter(draws, requires_grad=False)
 
     def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """The evidence bound in nats, (batch,): training draws afresh, evaluation with the fixed draws."""
+        """The evidence bound in nats, (batch,): training draws afresh, evaluation does not."""
         c = self.config
-        spread = (sigma.view(-1, 1, 1, 1).square() + c.std**2).sqrt()
+        spread = (per_item(sigma, x).square() + c.std**2).sqrt()
         u = (x - c.mean) / spread
         emb = self.embed(sigma)
         mean, log_std = self._encode(u, emb)

@@ -1,6 +1,7 @@
-"""Distances and scores that compare sets of images through the eyes of a network."""
+"""Distances and scores that compare sets of images by the features of a network."""
 
-from basis.perception._digits import Classifier, accuracy, train_classifier
+from basis.perception._classifier import Classifier, accuracy, train_classifier
+from basis.perception._comparison import Comparison, compare
 from basis.perception._distance import (
     Gaussian,
     Score,
@@ -8,13 +9,12 @@ from basis.perception._distance import (
     gaussian_of,
     inception_score,
 )
+from basis.perception._feature_extractor import FeatureExtractor, Features
+from basis.perception._inception import InceptionV3
 from basis.perception._networks import (
     INCEPTION,
     NETWORKS,
-    Comparison,
-    Eyes,
-    Seen,
-    compare,
+    fetch_weights,
     load_inception,
     load_network,
     save_classifier,
@@ -25,12 +25,14 @@ __all__ = [
     "NETWORKS",
     "Classifier",
     "Comparison",
-    "Eyes",
+    "FeatureExtractor",
+    "Features",
     "Gaussian",
+    "InceptionV3",
     "Score",
-    "Seen",
     "accuracy",
     "compare",
+    "fetch_weights",
     "frechet_distance",
     "gaussian_of",
     "inception_score",

@@ -1,7 +1,8 @@
-"""Distances and scores that compare sets of images through the eyes of a network.
+"""The Fréchet distance of two sets of features, and the score of class probabilities.
 
-The Fréchet distance between Gaussians fitted to two sets of features is called FID, and the score of class probabilities IS, only when
-the network is the Inception-v3 of the FID authors. With any other network the number has that network's name.
+The Fréchet distance between Gaussians fitted to two sets of features is called FID, and the score
+of class probabilities IS, only when the network is the Inception-v3 of the FID authors. With any
+other network the number has that network's name.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ def gaussian_of(features: Tensor) -> Gaussian:
 def frechet_distance(a: Gaussian, b: Gaussian) -> float:
     """|mean_a - mean_b|^2 + tr(A + B - 2 (A B)^(1/2)).
 
-    The trace of the root is the sum of the roots of the eigenvalues of A B, which are those of the symmetric A^(1/2) B A^(1/2):
-    no matrix root of a product that is not symmetric is needed, and ranks below d do no harm.
+    The trace of the root is the sum of the roots of the eigenvalues of A B, which are those of the
+    symmetric A^(1/2) B A^(1/2): no matrix root of a product that is not symmetric is needed, and
+    ranks below d do no harm. (torchmetrics' helper is private to it and takes the eigenvalues of
+    the product A B, which rounding makes complex where ranks are low.)
     """
     values, vectors = torch.linalg.eigh(a.covariance)
     root = vectors * values.clamp_min(0).sqrt() @ vectors.T
@@ -56,7 +59,12 @@ class Score:
 
 
 def inception_score(probabilities: Tensor, splits: int = 10) -> Score:
-    """exp of the mean divergence of each image's class probabilities from their mean, (n, classes), over splits."""
+    """exp of the mean divergence of each image's class probabilities from their mean.
+
+    Args:
+        probabilities: (n, classes).
+        splits: Parts of the set; the answer is the mean and deviation over them.
+    """
     if not 1 <= splits <= len(probabilities):
         raise BasisError(
             f"splits must be from 1 to the number of images ({len(probabilities)}), not {splits}"

@@ -1,8 +1,8 @@
 """The Inception-v3 whose features FID and the Inception Score are defined by.
 
-Szegedy et al. 2015 (arXiv:1512.00567), as in the graph of 2015-12-05 that Heusel et al. and Salimans et al. used: average pools leave
-the border out, the last block pools by maximum, and there are 1008 classes. Names of parameters are those of the published
-conversion of its weights.
+Szegedy et al. 2015 (arXiv:1512.00567), as in the graph of 2015-12-05 that Heusel et al. and
+Salimans et al. used: average pools leave the border out, the last block pools by maximum, and
+there are 1008 classes. Names of parameters are those of the published conversion of its weights.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Priors: what a source looks like."""
 
+from basis.priors._card import Card
 from basis.priors._denoiser import DenoiserPrior
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
@@ -8,6 +9,7 @@ from basis.priors._prior import Prior
 from basis.priors._tiled import Tiled
 
 __all__ = [
+    "Card",
     "DenoiserPrior",
     "FunctionPrior",
     "GaussianMixture",

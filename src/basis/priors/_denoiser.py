@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from basis.priors._prior import Prior, as_sigmas
+from basis._tensors import as_sigmas
+from basis.priors._card import Card
+from basis.priors._prior import Prior
 
 
 class DenoiserPrior(Prior):
-    """A module that denoises images in [0, 1], as a prior.
+    """A module that denoises signals, as a prior.
 
     Args:
-        module: Maps (x, sigma) to E[clean | noisy = x]; x is (batch, channels, height, width), sigma (batch,).
-        shape: (channels, height, width).
+        module: Maps (x, sigma) to E[clean | noisy = x]; x is (batch, channels, *size), sigma
+            (batch,). Where it has a method `moments` of the same arguments (and its attribute
+            `head`, if it has one, is not None), that answers with the mean and the variance of each
+            clean value. The module is taken as it is: neither frozen nor moved.
+        shape: (channels, *size).
         sigma_min, sigma_max: The range it was trained on.
-        card: What is known of it (data, training, quality, licence), for records.
-        chunk: Most images per call of the network; a larger batch is cut. A cache-sized chunk is faster than a
-            large one on a CPU.
+        low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
+        chunk: Most signals per call of the network; a larger batch is cut. A cache-sized chunk is
+            faster than a large one on a CPU.
 
     It computes in its own precision and answers in that of its input.
     """
@@ -28,39 +32,44 @@ class DenoiserPrior(Prior):
     def __init__(
         self,
         module: nn.Module,
-        shape: tuple[int, int, int],
+        shape: tuple[int, ...],
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "denoiser",
-        card: dict[str, Any] | None = None,
+        low: float | None = 0.0,
+        high: float | None = 1.0,
+        center: float | None = None,
+        spread: float | None = None,
+        errors: Mapping[float, float] | None = None,
+        card: Card | None = None,
         chunk: int = 256,
     ) -> None:
-        self.module = module.eval().requires_grad_(False)
-        if any(p.ndim == 4 for p in self.module.parameters()):
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
-        self.name, self.card, self.chunk = name, card or {}, chunk
-
-    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> DenoiserPrior:
-        self.module.to(device=device, dtype=dtype)
-        return self
-
-    @property
-    def device(self) -> torch.device | None:
-        p = next(self.module.parameters(), None)
-        return None if p is None else p.device
+        super().__init__(
+            shape,
+            sigma_min,
+            sigma_max,
+            name=name,
+            low=low,
+            high=high,
+            center=center,
+            spread=spread,
+            errors=errors,
+            card=card,
+        )
+        self.module, self.chunk = module, chunk
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return self._apply(lambda x, s: (self.module(x, s),), x, sigma)[0]
+        return self._apply_module(lambda x, s: (self.module(x, s),), x, sigma)[0]
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
-        if getattr(self.module, "head", None) is not None:
-            mean, variance = self._apply(self.module.moments, x, sigma)  # type: ignore[arg-type]
-            return mean, variance
-        return super().moments(x, sigma)
+        own = getattr(self.module, "moments", None)
+        if own is None or getattr(self.module, "head", self.module) is None:
+            return super().moments(x, sigma)
+        mean, variance = self._apply_module(own, x, sigma)
+        return mean, variance
 
-    def _apply(
+    def _apply_module(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
         """The network's answers in the precision of x, cut into chunks."""

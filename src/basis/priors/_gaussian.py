@@ -1,28 +1,37 @@
 """Gaussian mixtures: priors whose every answer is exact.
 
-They are what samplers are tested against, and a first prior for people whose sources really are Gaussian.
+They are what samplers are tested against, and a first prior for people whose sources really are
+Gaussian.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.priors._prior import Prior, as_sigmas
+from basis._tensors import as_sigmas
+from basis.priors._prior import Prior
 
 
 class GaussianMixture(Prior):
-    """sum_j weight_j N(mean_j, covariance_j) over whole images.
+    """sum_j weight_j N(mean_j, covariance_j) over whole signals.
 
     Args:
-        means: (components, channels, height, width).
-        covariances: (components, d, d) over the d flattened pixels, or (components,) for isotropic variances.
+        means: (components, channels, *size), of any rank.
+        covariances: (components, d, d) over the d flattened values of a signal, or (components,)
+            for isotropic variances.
         weights: (components,); equal by default. They are normalised.
+        low, high: Bounds of the values; none by default, as a Gaussian has none.
     """
+
+    means: Tensor
+    covariances: Tensor
+    spectrum: Tensor
+    basis: Tensor
+    weights: Tensor
 
     def __init__(
         self,
@@ -32,37 +41,48 @@ class GaussianMixture(Prior):
         *,
         sigma_min: float = 1e-4,
         sigma_max: float = 1e4,
+        low: float | None = None,
+        high: float | None = None,
         name: str = "gaussian mixture",
     ) -> None:
-        if means.ndim != 4:
-            raise BasisError("means must have shape (components, channels, height, width)")
-        count, c, h, w = means.shape
-        self.shape, self.name = (c, h, w), name
-        self.sigma_min, self.sigma_max = sigma_min, sigma_max
-        self.means = means.flatten(1)
-        d = self.means.shape[1]
+        means = torch.as_tensor(means)
+        if means.ndim < 2 or not means.numel():
+            raise BasisError("means must have shape (components, channels, *size)")
+        if not means.is_floating_point():
+            means = means.float()
+        count, flat = len(means), means.flatten(1)
+        d = flat.shape[1]
         covariances = torch.as_tensor(covariances, dtype=means.dtype)
         if covariances.shape == (count,):
             covariances = covariances[:, None, None] * torch.eye(d, dtype=means.dtype)
         if covariances.shape != (count, d, d):
             raise BasisError(f"covariances must have shape ({count},) or ({count}, {d}, {d})")
-        self.covariances = covariances
         # In its eigenbasis a covariance plus sigma^2 is diagonal, whatever sigma is.
-        self.spectrum, self.basis = torch.linalg.eigh(covariances)
-        if (self.spectrum < -1e-6).any():
+        spectrum, basis = torch.linalg.eigh(covariances)
+        if (spectrum < -1e-6).any():
             raise BasisError("covariances must be positive semi-definite")
-        self.spectrum = self.spectrum.clamp_min(0)
         weights = torch.ones(count, dtype=means.dtype) if weights is None else weights.to(means)
-        self.weights = weights / weights.sum()
-
-    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> GaussianMixture:
-        for name in ("means", "covariances", "spectrum", "basis", "weights"):
-            setattr(self, name, getattr(self, name).to(device=device, dtype=dtype))
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        return self.means.device
+        weights = weights / weights.sum()
+        center, spread = _moments(weights, flat, covariances)
+        super().__init__(
+            tuple(means.shape[1:]),
+            sigma_min,
+            sigma_max,
+            name=name,
+            low=low,
+            high=high,
+            center=center,
+            spread=spread,
+        )
+        tensors = {
+            "means": flat,
+            "covariances": covariances,
+            "spectrum": spectrum.clamp_min(0),
+            "basis": basis,
+            "weights": weights,
+        }
+        for key, tensor in tensors.items():
+            self.register_buffer(key, tensor)
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         share, means, _ = self._posterior(x, sigma)
@@ -89,7 +109,7 @@ class GaussianMixture(Prior):
         return self._component_log_prob(*whitened).logsumexp(dim=1).to(x)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draws images, (count, channels, height, width)."""
+        """Draws signals, (count, channels, *size)."""
         pick = torch.multinomial(self.weights, count, replacement=True, generator=generator)
         white = torch.randn(
             count, self.means.shape[1], dtype=self.means.dtype, generator=generator
@@ -99,7 +119,9 @@ class GaussianMixture(Prior):
         return flat.view(count, *self.shape)
 
     def _whiten(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Variances of p_sigma and x - mean in each component's eigenbasis, both (batch, components, d)."""
+        """Variances of p_sigma and x - mean in each component's eigenbasis, both (batch,
+        components, d).
+        """
         variance = self.spectrum + as_sigmas(sigma, x).square()[:, None, None]
         centred = x.flatten(1)[:, None] - self.means
         return variance, torch.einsum("jde,bjd->bje", self.basis, centred)
@@ -107,3 +129,11 @@ class GaussianMixture(Prior):
     def _component_log_prob(self, variance: Tensor, whitened: Tensor) -> Tensor:
         inner = (whitened.square() / variance + variance.log() + math.log(2 * math.pi)).sum(dim=2)
         return self.weights.log() - inner / 2
+
+
+def _moments(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of a value, over all places and components."""
+    mean = torch.einsum("j,jd->d", weights, means)
+    second = covariances.diagonal(dim1=1, dim2=2) + means.square()
+    total = torch.einsum("j,jd->d", weights, second).mean() - mean.mean().square()
+    return mean.mean().item(), max(total.item(), 1e-12) ** 0.5

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from basis._errors import BasisError
-from basis.priors._prior import Prior, as_sigmas
+from basis._tensors import as_sigmas, per_item
+from basis.priors._card import Card
+from basis.priors._prior import Prior
 
 
 class Ladder(nn.Module):
-    """One likelihood model per noise level, as the paper trains them; asked for sigma, the nearest answers.
+    """One likelihood model per noise level, as the paper trains them; the nearest one answers.
 
     Args:
         models: Noise level to model; each has `log_prob(x)` or `log_prob(x, sigma)`.
@@ -52,14 +54,14 @@ class LikelihoodPrior(Prior):
     """A model with a likelihood as a prior: its score is the gradient of log p.
 
     Args:
-        model: Has `log_prob(x, sigma)`, (batch, channels, height, width) and (batch,) to (batch,), in nats, for
-            images in [0, 1]. A model of one noise level may have `log_prob(x)` alone: set its attribute
+        model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
+            A model of one noise level may have `log_prob(x)` alone: set its attribute
             `noise_conditioned` to False. A mapping of noise levels to such models is a `Ladder`.
-        shape: (channels, height, width).
+            A module is taken as it is: neither frozen nor moved.
+        shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it answers for.
-        spread: About the standard deviation of a pixel.
-        card: What is known of it, for records.
-        chunk: Most images per call.
+        low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
+        chunk: Most signals per call.
 
     A score costs one pass forward and one backward: three evaluations by this package's count.
     """
@@ -69,37 +71,40 @@ class LikelihoodPrior(Prior):
     def __init__(
         self,
         model: nn.Module | Mapping[float, nn.Module] | Any,
-        shape: tuple[int, int, int],
+        shape: tuple[int, ...],
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "likelihood",
-        spread: float = 0.3,
-        card: dict[str, Any] | None = None,
+        low: float | None = 0.0,
+        high: float | None = 1.0,
+        center: float | None = None,
+        spread: float | None = None,
+        errors: Mapping[float, float] | None = None,
+        card: Card | None = None,
         chunk: int = 256,
     ) -> None:
+        super().__init__(
+            shape,
+            sigma_min,
+            sigma_max,
+            name=name,
+            low=low,
+            high=high,
+            center=center,
+            spread=spread,
+            errors=errors,
+            card=card,
+        )
         self.model = Ladder(model) if isinstance(model, Mapping) else model
         if not callable(getattr(self.model, "log_prob", None)):
             raise BasisError("a likelihood prior needs a model with log_prob(x, sigma)")
-        if isinstance(self.model, nn.Module):
-            self.model.eval().requires_grad_(False)
-        self.shape, self.sigma_min, self.sigma_max = shape, sigma_min, sigma_max
-        self.name, self.spread, self.card, self.chunk = name, spread, card or {}, chunk
+        self.chunk = chunk
 
     @property
     def module(self) -> Any:
         """The model, under the name that trained priors share."""
         return self.model
-
-    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> LikelihoodPrior:
-        if isinstance(self.model, nn.Module):
-            self.model.to(device=device, dtype=dtype)
-        return self
-
-    @property
-    def device(self) -> torch.device | None:
-        p = self._parameter()
-        return None if p is None else p.device
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)
@@ -115,8 +120,7 @@ class LikelihoodPrior(Prior):
         return torch.cat([self._gradient(*p) for p in pieces]).to(x.dtype)
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
-        return x + s.square() * self.score(x, sigma)
+        return x + per_item(sigma, x).square() * self.score(x, sigma)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
         # Separations run in inference mode, where nothing can be differentiated.
@@ -126,11 +130,6 @@ class LikelihoodPrior(Prior):
             (gradient,) = torch.autograd.grad(total, point)
         return gradient
 
-    def _parameter(self) -> Tensor | None:
-        if isinstance(self.model, nn.Module):
-            return next(self.model.parameters(), None)
-        return None
-
     def _own(self, x: Tensor) -> Tensor:
-        p = self._parameter()
+        p = next(self.parameters(), None)
         return x if p is None else x.to(p.dtype)

@@ -5,75 +5,111 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from basis._errors import BasisError
+from basis._tensors import as_sigmas, per_item
+from basis.priors._card import Card
 
-P = TypeVar("P", bound="Prior")
 
+class Prior(nn.Module, ABC):
+    """A distribution of signals that knows its score at noise level sigma.
 
-class Prior(ABC):
-    """A distribution of images in [0, 1] that knows its score at noise level sigma.
+    p_sigma is the distribution of x + sigma n, with x from the prior and n standard normal. A
+    subclass says how to `denoise`; the score follows by Tweedie's formula,
+    denoise(x) = x + sigma^2 score(x). A prior is an `nn.Module`: its networks and tensors move with
+    `to`, and `separate` runs it in evaluation mode.
 
-    p_sigma is the distribution of x + sigma n, with x from the prior and n standard normal. A subclass says how
-    to `denoise`; the score follows by Tweedie's formula, denoise(x) = x + sigma^2 score(x).
-
-    Attributes:
-        shape: (channels, height, width) of one image.
+    Args:
+        shape: (channels, *size) of one signal, of any rank.
         sigma_min, sigma_max: The range of noise levels that it can answer for.
         name: What records and panels call it.
-        cost: Evaluations that one score counts for; a pass back through a network counts as two more.
-        spread: About the standard deviation of a pixel, for priors that cannot say how sure they are.
-        card: What is known of it (data, training, quality, licence), for records.
+        low, high: Bounds of the signals' values; None where there is none.
+        center: A typical value; the middle of the range, or 0, by default.
+        spread: About the standard deviation of a value, the unit of noise levels. By default 0.3 of
+            the range, or 1 without one.
+        errors: Held-out squared denoising error / sigma^2 by sigma, where it was measured: the
+            variance that `moments` answers with where the prior has learned none.
+        card: What is known of it (data, training, quality, licence).
     """
 
-    shape: tuple[int, int, int]
-    sigma_min: float
-    sigma_max: float
-    name: str = "prior"
     cost: int = 1
-    spread: float = 0.3
-    card: Mapping[str, Any] = MappingProxyType({})
+    """Evaluations that one score counts for; a pass back through a network counts as two more."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        sigma_min: float,
+        sigma_max: float,
+        *,
+        name: str = "prior",
+        low: float | None = None,
+        high: float | None = None,
+        center: float | None = None,
+        spread: float | None = None,
+        errors: Mapping[float, float] | None = None,
+        card: Card | None = None,
+    ) -> None:
+        super().__init__()
+        self.shape = _check_shape(shape)
+        if not 0 < sigma_min <= sigma_max:
+            raise BasisError(
+                f"noise levels must be 0 < sigma_min <= sigma_max, not {sigma_min}, {sigma_max}"
+            )
+        if low is not None and high is not None and not low < high:
+            raise BasisError(f"low must be less than high, not {low} and {high}")
+        self.sigma_min, self.sigma_max = float(sigma_min), float(sigma_max)
+        self.name = name
+        self.low = None if low is None else float(low)
+        self.high = None if high is None else float(high)
+        bounded = self.low is not None and self.high is not None
+        self.center = _middle(self.low, self.high) if center is None else float(center)
+        if spread is None:
+            spread = 0.3 * (self.high - self.low) if bounded else 1.0  # type: ignore[operator]
+        if not (math.isfinite(spread) and spread > 0):
+            raise BasisError(f"spread must be a positive number, not {spread}")
+        self.spread = float(spread)
+        self.errors = {float(s): float(e) for s, e in (errors or {}).items()}
+        self.card = card
+
+    def __repr__(self) -> str:
+        values = f"{_bound(self.low, '-inf')} to {_bound(self.high, 'inf')}"
+        shape = "x".join(map(str, self.shape))
+        return (
+            f"{type(self).__name__}({self.name!r}, {shape}, values {values}, "
+            f"sigma {self.sigma_min:g} to {self.sigma_max:g})"
+        )
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """E[clean | noisy = x].
 
         Shapes:
-            x: (batch, channels, height, width), float32 or float64; the answer has its precision.
+            x: (batch, channels, *size), float32 or float64; the answer has its precision.
             sigma: A number, or (batch,).
         """
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Mean and variance of each clean pixel given the noisy image; shapes as in `denoise`.
+        """Mean and variance of each clean value given the noisy signal; shapes as in `denoise`.
 
-        Few-step samplers weigh sources against each other by this variance. A prior that knows no better answers with
-        the error that its card says was measured on held-out images, or as a Gaussian of variance spread^2 would,
-        alike at every pixel.
+        Few-step samplers weigh sources against each other by this variance. A prior that knows no
+        better answers with its measured `errors`, or as a Gaussian of variance spread^2 would,
+        alike everywhere.
         """
         s = as_sigmas(sigma, x)
-        errors = self._errors
-        if errors:
-            level = [interpolate(errors, one) * one**2 for one in s.tolist()]
+        if self.errors:
+            level = [interpolate(self.errors, one) * one**2 for one in s.tolist()]
             variance = torch.tensor(level, dtype=x.dtype, device=x.device)
         else:
             variance = s.square() * self.spread**2 / (s.square() + self.spread**2)
-        return self.denoise(x, sigma), variance.view(-1, 1, 1, 1).expand(x.shape)
-
-    @property
-    def _errors(self) -> dict[float, float]:
-        """Held-out squared error / sigma^2 by sigma, from the card."""
-        errors = self.card.get("training", {}).get("held_out_error_over_sigma2", {})
-        return {float(sigma): float(error) for sigma, error in errors.items()}
+        return self.denoise(x, sigma), per_item(variance, x).expand(x.shape)
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """grad log p_sigma(x); shapes as in `denoise`."""
-        s = as_sigmas(sigma, x).view(-1, 1, 1, 1)
-        return (self.denoise(x, sigma) - x) / s.square()
+        return (self.denoise(x, sigma) - x) / per_item(sigma, x).square()
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """log p_sigma(x), (batch,), for priors that have a likelihood."""
@@ -87,14 +123,11 @@ class Prior(ABC):
         """Whether `log_prob` answers."""
         return type(self).log_prob is not Prior.log_prob
 
-    def to(self: P, device: torch.device | str | None = None, dtype: Any = None) -> P:
-        """Moves the prior; returns itself."""
-        return self
-
     @property
     def device(self) -> torch.device | None:
         """Where it computes, or None when it follows its input."""
-        return None
+        tensor = next(self.parameters(), next(self.buffers(), None))
+        return None if tensor is None else tensor.device
 
     def describe(self) -> dict[str, Any]:
         """What a run's record says of its prior."""
@@ -103,17 +136,17 @@ class Prior(ABC):
             "shape": list(self.shape),
             "sigma_min": self.sigma_min,
             "sigma_max": self.sigma_max,
+            "low": self.low,
+            "high": self.high,
+            "spread": self.spread,
         }
 
 
-def as_sigmas(sigma: Tensor | float, x: Tensor) -> Tensor:
-    """sigma as one number per item of x, in x's precision and place."""
-    s = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
-    return s.expand(x.shape[0]) if s.ndim == 0 else s
+def interpolate(curve: Mapping[float, float], sigma: float) -> float:
+    """A positive curve over sigma, straight between its points on logarithmic axes.
 
-
-def interpolate(curve: dict[float, float], sigma: float) -> float:
-    """A positive curve over sigma, straight between its points on logarithmic axes and level beyond them."""
+    It is level beyond its ends.
+    """
     known = sorted(curve)
     if not known[0] < sigma < known[-1]:
         return curve[min(known, key=lambda s: abs(math.log(s / sigma)))]
@@ -121,3 +154,23 @@ def interpolate(curve: dict[float, float], sigma: float) -> float:
     low, high = known[above - 1], known[above]
     share = math.log(sigma / low) / math.log(high / low)
     return curve[low] ** (1 - share) * curve[high] ** share
+
+
+def _check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        sides = tuple(int(side) for side in shape)
+    except (TypeError, ValueError) as error:
+        raise BasisError(f"shape must be (channels, *size), not {shape!r}") from error
+    if len(sides) < 1 or any(side < 1 for side in sides):
+        raise BasisError(f"shape must be (channels, *size) with sides of 1 or more, not {sides}")
+    return sides
+
+
+def _middle(low: float | None, high: float | None) -> float:
+    if low is not None and high is not None:
+        return (low + high) / 2
+    return 0.0 if low is None and high is None else float(low if low is not None else high or 0.0)
+
+
+def _bound(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:g}"

@@ -1,7 +1,8 @@
-"""Images larger than a prior was trained on, seen through overlapping tiles."""
+"""Signals larger than a prior was trained on, seen through overlapping tiles."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -9,58 +10,63 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.priors._prior import Prior, as_sigmas
+from basis._tensors import as_sigmas
+from basis.priors._prior import Prior
 
 
 class Tiled(Prior):
-    """A prior of larger images: every step denoises overlapping tiles and blends the answers.
+    """A prior of larger signals: every step denoises overlapping tiles and blends the answers.
 
-    The blend is done at every noise level and not once at the end, so that neighbouring tiles agree with each other as they
-    come out of the noise (Bar-Tal et al. 2023, arXiv:2302.08113), and no seam is left. A tile counts as much as it is near to its
-    own middle.
+    The blend is done at every noise level and not once at the end, so that neighbouring tiles agree
+    with each other as they come out of the noise (Bar-Tal et al. 2023, arXiv:2302.08113), and no
+    seam is left. A tile counts as much as it is near to its own middle.
 
     Args:
-        prior: The prior of a tile.
-        height, width: Sides of the images, not below those of a tile.
-        overlap: Pixels that neighbouring tiles share at least; half a tile by default.
+        prior: The prior of a tile, (channels, *tile).
+        size: Sides of the signals, not below those of a tile: height and width of pictures, the
+            length of a recording.
+        overlap: Places that neighbouring tiles share at least along every side; half of the
+            shortest side of a tile by default.
     """
 
-    def __init__(self, prior: Prior, height: int, width: int, overlap: int | None = None) -> None:
-        channels, tile_height, tile_width = prior.shape
-        height, width = int(height), int(width)
-        if height < tile_height or width < tile_width:
+    def __init__(self, prior: Prior, *size: int, overlap: int | None = None) -> None:
+        channels, *tile = prior.shape
+        sides = [int(side) for side in size]
+        if len(sides) != len(tile):
             raise BasisError(
-                f"an image of {height}x{width} is smaller than what prior {prior.name!r} was trained on, "
-                f"{tile_height}x{tile_width}"
+                f"signals of prior {prior.name!r} have {len(tile)} sides, not {len(sides)}"
             )
-        shared = min(tile_height, tile_width) // 2 if overlap is None else overlap
-        if not 0 <= shared < min(tile_height, tile_width):
-            raise BasisError(f"tiles of {tile_height}x{tile_width} cannot overlap by {overlap}")
-        self.prior, self.shape = prior, (channels, height, width)
-        self.sigma_min, self.sigma_max = prior.sigma_min, prior.sigma_max
-        self.name, self.spread, self.card = prior.name, prior.spread, prior.card
-        self.corners = [
-            (top, left)
-            for top in starts(height, tile_height, shared)
-            for left in starts(width, tile_width, shared)
-        ]
+        if any(side < own for side, own in zip(sides, tile, strict=True)):
+            raise BasisError(
+                f"a signal of {_by(sides)} is smaller than what prior {prior.name!r} was trained "
+                f"on, {_by(tile)}"
+            )
+        shared = min(tile) // 2 if overlap is None else overlap
+        if not 0 <= shared < min(tile):
+            raise BasisError(f"tiles of {_by(tile)} cannot overlap by {overlap}")
+        super().__init__(
+            (channels, *sides),
+            prior.sigma_min,
+            prior.sigma_max,
+            name=prior.name,
+            low=prior.low,
+            high=prior.high,
+            center=prior.center,
+            spread=prior.spread,
+            errors=prior.errors,
+            card=prior.card,
+        )
+        self.prior = prior
+        along = [starts(side, own, shared) for side, own in zip(sides, tile, strict=True)]
+        self.corners = list(itertools.product(*along))
         self.cost = prior.cost * len(self.corners)
-        weight = tent(tile_height)[:, None] * tent(tile_width)
-        total = torch.zeros(height, width, dtype=weight.dtype)
-        for top, left in self.corners:
-            total[top : top + tile_height, left : left + tile_width] += weight
-        self._weights = [
-            weight / total[top : top + tile_height, left : left + tile_width]
-            for top, left in self.corners
-        ]
-
-    def to(self, device: torch.device | str | None = None, dtype: Any = None) -> Tiled:
-        self.prior.to(device, dtype)
-        return self
-
-    @property
-    def device(self) -> torch.device | None:
-        return self.prior.device
+        weight = torch.ones(())
+        for own in tile:
+            weight = weight[..., None] * tent(own)
+        total = torch.zeros(sides, dtype=weight.dtype)
+        for place in self._places():
+            total[place] += weight
+        self._weights = [weight / total[place] for place in self._places()]
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return self._blend([self.prior.denoise(*self._cut(x, sigma))], x)[0]
@@ -72,26 +78,32 @@ class Tiled(Prior):
     def describe(self) -> dict[str, Any]:
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}
 
+    def _places(self) -> list[tuple[Any, ...]]:
+        """Where each tile lies along the sides of a signal."""
+        tile = self.prior.shape[1:]
+        return [
+            tuple(slice(first, first + own) for first, own in zip(corner, tile, strict=True))
+            for corner in self.corners
+        ]
+
     def _cut(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
-        """All tiles of all images, (tiles * batch, ...), and their noise levels."""
-        _, height, width = self.prior.shape
-        tiles = [x[..., top : top + height, left : left + width] for top, left in self.corners]
+        """All tiles of all signals, (tiles * batch, ...), and their noise levels."""
+        tiles = [x[(Ellipsis, *place)] for place in self._places()]
         return torch.cat(tiles), as_sigmas(sigma, x).repeat(len(tiles))
 
     def _blend(self, answers: list[Tensor], x: Tensor) -> list[Tensor]:
-        _, height, width = self.prior.shape
         blended = []
         for answer in answers:
             out = torch.zeros_like(x)
             tiles = answer.unflatten(0, (len(self.corners), -1))
-            for (top, left), weight, tile in zip(self.corners, self._weights, tiles, strict=True):
-                out[..., top : top + height, left : left + width] += weight.to(x) * tile
+            for place, weight, tile in zip(self._places(), self._weights, tiles, strict=True):
+                out[(Ellipsis, *place)] += weight.to(x) * tile
             blended.append(out)
         return blended
 
 
 def starts(side: int, tile: int, shared: int) -> list[int]:
-    """Where tiles begin so that they cover a side, evenly, sharing at least so many pixels."""
+    """Where tiles begin so that they cover a side evenly, sharing at least so many places."""
     count = 1 + math.ceil((side - tile) / (tile - shared))
     return [round(i * (side - tile) / max(1, count - 1)) for i in range(count)]
 
@@ -100,3 +112,7 @@ def tent(tile: int) -> Tensor:
     """Weights that fall from the middle of a tile to its edge, and stay above zero."""
     at = torch.arange(tile, dtype=torch.float64) + 0.5
     return torch.minimum(at, tile - at) / (tile / 2)
+
+
+def _by(sides: list[int]) -> str:
+    return "x".join(map(str, sides))

@@ -1,46 +1,59 @@
-"""Samplers: how the posterior is explored."""
+"""Samplers: how the posterior is explored.
 
-from basis.samplers._ascent import Greedy, NoiseConditioned
-from basis.samplers._base import (
-    Noise,
-    Problem,
-    Sampler,
-    State,
-    check_finite,
-    geometric,
-    item_seeds,
-)
-from basis.samplers._basis import Basis
-from basis.samplers._dirac import Dirac
-from basis.samplers._finish import finish, settle
-from basis.samplers._gibbs import Gibbs
-from basis.samplers._langevin import Langevin
-from basis.samplers._posterior import PosteriorOde, PosteriorSde, posterior_denoise
+Every file of `methods` is a sampler whose name is the file's, with hyphens; it is found by itself.
+"""
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    s.name: s
-    for s in (Basis, Gibbs, Langevin, PosteriorSde, PosteriorOde, Dirac, NoiseConditioned, Greedy)
-}
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from basis._discover import import_modules
+from basis.samplers._noise import Noise as Noise
+from basis.samplers._noise import item_seeds as item_seeds
+from basis.samplers._problem import Problem as Problem
+from basis.samplers._sampler import Sampler as Sampler
+from basis.samplers._sampler import State as State
+from basis.samplers._sampler import check_finite as check_finite
+from basis.samplers._sampler import geometric as geometric
+from basis.samplers._steps import condition as condition
+from basis.samplers._steps import finish as finish
+from basis.samplers._steps import first_guess as first_guess
+from basis.samplers._steps import posterior_denoise as posterior_denoise
+from basis.samplers._steps import settle as settle
+
+if TYPE_CHECKING:
+    from basis.samplers.methods.basis import Basis as Basis
+    from basis.samplers.methods.dirac import Dirac as Dirac
+    from basis.samplers.methods.gibbs import Gibbs as Gibbs
+    from basis.samplers.methods.greedy import Greedy as Greedy
+    from basis.samplers.methods.langevin import Langevin as Langevin
+    from basis.samplers.methods.noise_conditioned import NoiseConditioned as NoiseConditioned
+    from basis.samplers.methods.posterior_ode import PosteriorOde as PosteriorOde
+    from basis.samplers.methods.posterior_sde import PosteriorSde as PosteriorSde
+
+SAMPLERS: dict[str, type[Sampler]] = {}
 """Samplers by the name that `separate` and the command line know them by."""
 
 __all__ = [
     "SAMPLERS",
-    "Basis",
-    "Dirac",
-    "Gibbs",
-    "Greedy",
-    "Langevin",
     "Noise",
-    "NoiseConditioned",
-    "PosteriorOde",
-    "PosteriorSde",
     "Problem",
     "Sampler",
     "State",
     "check_finite",
+    "condition",
     "finish",
+    "first_guess",
     "geometric",
     "item_seeds",
     "posterior_denoise",
     "settle",
 ]
+
+for _file, _module in import_modules("samplers/methods").items():
+    for _class in vars(_module).values():
+        own = isinstance(_class, type) and issubclass(_class, Sampler)
+        if own and getattr(_class, "name", "") == _file.replace("_", "-"):
+            SAMPLERS[_class.name] = _class
+            globals()[_class.__name__] = _class
+            __all__ += [_class.__name__]

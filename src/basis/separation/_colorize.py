@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from basis._errors import BasisError
 from basis.mixings import grey as grey_mixing
 from basis.priors import Prior, Tiled
-from basis.separation._separate import Progress, Result, separate
+from basis.separation._result import Progress, Result
+from basis.separation._separate import separate
 
 
 def colorize(
@@ -28,19 +29,22 @@ def colorize(
 ) -> tuple[Tensor, Result]:
     """Colours for grey photos whose channel mean they are.
 
-    The colours are drawn at no more than `side` pixels along the longer side, through overlapping tiles where that is more than the
-    prior was trained on, and laid over the photo at its own size: the eye takes its detail from the grey.
+    The colours are drawn at no more than `side` pixels along the longer side, through overlapping
+    tiles where that is more than the
+    prior was trained on, and laid over the photo at its own size: the eye takes its detail from the
+    grey.
 
     Args:
-        grey: (batch, 1, height, width), in [0, 1], a tensor or a numpy array: the channel mean, not a weighted luminance.
+        grey: (batch, 1, height, width), in [0, 1], a tensor or a numpy array: the channel mean, not
+            a weighted luminance.
         prior: Of colour images.
         side: Longest side that colours are drawn at; never below the prior's own.
         samples: Different colourings of each photo.
         options: Of `separate`; a sampler or an effort, in place of what `colouring` says.
 
     Returns:
-        (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the range of colours allows it, and
-        the result of the separation at the smaller size.
+        (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the
+        range of colours allows it, and the result of the separation at the smaller size.
     """
     if not isinstance(prior, Prior):
         raise BasisError(f"prior must be a prior, as load_prior gives one, not {prior!r}")
@@ -77,8 +81,9 @@ def colorize(
 def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
     """Settings of `separate` for colours: the ancestral sampler from noise in which no hue is left.
 
-    `gibbs` draws pixels independently given the noisy image, which leaves colours pale: a hue is what pixels share. Tiles have to
-    agree on a hue as well, and do so by redrawing more of the noise.
+    `gibbs` draws pixels independently given the noisy image, which leaves colours pale: a hue is
+    what pixels share. Tiles have to agree on a hue as well, and do so by redrawing more of the
+    noise.
     """
     first, last = min(5.0, prior.sigma_max), max(0.01, prior.sigma_min)
     memory = round((last / first) ** ((3 if isinstance(prior, Tiled) else 1) / steps), 4)

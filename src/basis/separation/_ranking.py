@@ -4,7 +4,8 @@ A score prior has no likelihood, but its denoising error bounds one: in nats, up
 
     -log p(x) <= integral of E |x - denoise(x + sigma n)|^2 / sigma^2  d log(sigma).
 
-A few noise levels, with the same noise for all candidates of an item so that it cancels in the comparison, rank well.
+A few noise levels, with the same noise for all candidates of an item so that it cancels in the
+comparison, rank well.
 """
 
 from __future__ import annotations
@@ -12,17 +13,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
-import torch
 from torch import Tensor
 
 from basis._errors import BasisError
 from basis.samplers import Noise, Problem
 
 Choice = Literal["first", "energy", "likelihood", "both"]
-CHOICES: tuple[Choice, ...] = ("first", "energy", "likelihood", "both")
+CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
 @dataclass(frozen=True)
@@ -30,85 +30,77 @@ class Ranking:
     """How candidates are ranked.
 
     Attributes:
-        by: The denoising energy, the log-likelihood where every prior has one, the sum of both, or not at all.
-        sigmas: Noise levels of the energy, ascending.
+        by: The denoising energy, the log-likelihood where every prior has one, the sum of both, or
+            not at all ("first").
+        levels: Noise levels of the energy in spreads of the prior, ascending.
         draws: Noise draws per level.
     """
 
     by: Choice = "energy"
-    sigmas: tuple[float, ...] = (0.1, 0.2, 0.4)
+    levels: tuple[float, ...] = (1 / 3, 2 / 3, 4 / 3)
     draws: int = 2
 
     def __post_init__(self) -> None:
         if self.by not in CHOICES:
             raise BasisError(f"choose must be one of {', '.join(CHOICES)}, not {self.by!r}")
+        if not self.levels or self.draws < 1 or any(not level > 0 for level in self.levels):
+            raise BasisError("a ranking needs positive noise levels and at least one draw of each")
 
     def calls(self, candidates: int) -> int:
         """Network calls per source that ranking so many candidates takes."""
         if candidates < 2 or self.by == "first":
             return 0
-        energy = len(self.sigmas) * self.draws if self.by != "likelihood" else 0
+        energy = len(self.levels) * self.draws if self.by != "likelihood" else 0
         return candidates * (energy + (self.by != "energy"))
 
     def __call__(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
-        """Negative log-probabilities up to a constant per item, (batch, candidates); lower is better.
+        """Negative log-probabilities up to a constant per item, (batch, candidates).
 
         Args:
             problem: Its priors are asked, its evaluations counted.
-            candidates: (batch, candidates, sources, channels, height, width).
+            candidates: (batch, candidates, sources, channels, *size).
             seeds: One per item; the energy's noise is drawn from them.
         """
-        total = torch.zeros(candidates.shape[:2], dtype=candidates.dtype, device=candidates.device)
+        total = candidates.new_zeros(candidates.shape[:2])
         if not self.calls(candidates.shape[1]):
             return total
         if self.by in ("energy", "both"):
-            total = total + self._energy(problem, candidates, seeds)
+            total = total + self.energies(problem, candidates, seeds).sum(dim=2)
         if self.by in ("likelihood", "both"):
-            total = total - _log_prob(problem, candidates)
+            flat = candidates.flatten(0, 1)
+            log_prob = problem.log_prob(flat, problem.sigma_range[0])
+            total = total - log_prob.view(total.shape)
         return total
 
-    def _energy(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
-        total = torch.zeros(candidates.shape[:2], dtype=candidates.dtype, device=candidates.device)
+    def energies(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
+        """The energy of every source by itself, (batch, candidates, sources)."""
+        total = candidates.new_zeros(candidates.shape[:3])
         for weight, error in self._errors(problem, candidates, seeds):
-            total += weight * error.flatten(1).sum(dim=1).view(total.shape)
-        return total
-
-    def energy_of_each(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
-        """The energy of every source by itself, (batch, candidates, sources), at those noise levels that all priors know."""
-        low, high = problem.sigma_range
-        known = tuple(s for s in self.sigmas if low <= s <= high) or (high,)
-        total = torch.zeros(candidates.shape[:3], dtype=candidates.dtype, device=candidates.device)
-        for weight, error in replace(self, sigmas=known)._errors(problem, candidates, seeds):
             total += weight * error.flatten(2).sum(dim=2).view(total.shape)
         return total
 
     def _errors(
         self, problem: Problem, candidates: Tensor, seeds: Sequence[int]
     ) -> Iterator[tuple[float, Tensor]]:
-        """Weights of the energy's terms, and squared denoising errors, (batch * candidates, sources, ...)."""
+        """Weights of the energy's terms, and squared denoising errors of all candidates."""
         noise = Noise(seeds)
         flat = candidates.flatten(0, 1)
-        for sigma, weight in zip(self.sigmas, self._weights(), strict=True):
+        # Levels that the priors do not know fall together at the end of what they know.
+        sigmas = sorted({problem.sigma(level) for level in self.levels})
+        for sigma, weight in zip(sigmas, log_widths(sigmas), strict=True):
             for _ in range(self.draws):
                 shared = noise.normal(candidates[:, :1]).expand_as(candidates).flatten(0, 1)
                 clean = problem.denoise(flat + sigma * shared, sigma)
                 yield weight / (sigma**2 * self.draws), (clean - flat).square()
 
-    def _weights(self) -> list[float]:
-        """Each level's share of the integral over log(sigma), by the trapezoid's rule with level ends."""
-        logs = [math.log(s) for s in self.sigmas]
-        if len(logs) == 1:
-            return [1.0]
-        gaps = [b - a for a, b in itertools.pairwise(logs)]
-        padded = [gaps[0], *gaps, gaps[-1]]
-        return [(a + b) / 2 for a, b in itertools.pairwise(padded)]
 
-
-def _log_prob(problem: Problem, candidates: Tensor) -> Tensor:
-    """Sum over sources of log p at the smallest noise level that all priors know, (batch, candidates)."""
-    sigma = problem.sigma_range[0]
-    total = torch.zeros(candidates.shape[:2], dtype=candidates.dtype, device=candidates.device)
-    for index, prior in enumerate(problem.priors):
-        total += prior.log_prob(candidates[:, :, index].flatten(0, 1), sigma).view(total.shape)
-    problem.evaluations += len(problem.priors)
-    return total
+def log_widths(sigmas: Sequence[float]) -> list[float]:
+    """Each level's share of an integral over log(sigma), by the trapezoid's rule with level
+    ends.
+    """
+    logs = [math.log(s) for s in sigmas]
+    if len(logs) == 1:
+        return [1.0]
+    gaps = [b - a for a, b in itertools.pairwise(logs)]
+    padded = [gaps[0], *gaps, gaps[-1]]
+    return [(a + b) / 2 for a, b in itertools.pairwise(padded)]

@@ -1,4 +1,4 @@
-"""Unconditional draws from a prior: what it believes images look like."""
+"""Unconditional draws from a prior: what it believes signals look like."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis.mixings import clamp
 from basis.priors import Prior
-from basis.samplers._base import Noise, item_seeds
-from basis.separation._separate import Progress
+from basis.samplers import Noise, item_seeds
+from basis.separation._result import Progress
 
 BEND = 7.0
-"""How much more closely small noise levels lie together (Karras et al. 2022, arXiv:2206.00364)."""
+"""How much closer together small noise levels lie (Karras et al. 2022, arXiv:2206.00364)."""
 
 
 @torch.no_grad()
@@ -27,27 +28,28 @@ def sample(
     batch: int = 64,
     progress: Callable[[Progress], None] | None = None,
 ) -> Tensor:
-    """Images drawn from a prior: (count, channels, height, width), in [0, 1].
+    """Signals drawn from a prior: (count, channels, *size), in its range.
 
-    Noise of the prior's largest level is turned into an image along the probability flow, with Heun's method: two network
-    evaluations a step. An image depends on the seed and its number alone, not on the count.
+    Noise of the prior's largest level is turned into a signal along the probability flow, with
+    Heun's method: two network evaluations a step. A signal depends on the seed and its number
+    alone, not on the count.
 
     Args:
-        prior: Any prior. One that knows no noise well above the spread of the images cannot start from nothing: its draws begin
-            from grey.
+        prior: Any prior. One that knows no noise well above the spread of its signals cannot start
+            from nothing: its draws begin from its typical value.
         steps: Steps from the largest to the smallest noise level.
-        batch: Images at once.
+        batch: Signals at once.
     """
     if count < 1 or steps < 1 or batch < 1:
         raise BasisError("count, steps and batch of samples must be 1 or more")
     ends = torch.tensor([prior.sigma_max, prior.sigma_min], dtype=torch.float64) ** (1 / BEND)
     sigmas = (ends[0] + torch.linspace(0, 1, steps + 1) * (ends[1] - ends[0])).pow(BEND).tolist()
-    # Nothing is observed, of every image the same; equal observations are told apart by their number.
+    # Nothing is observed of any; equal observations are told apart by their number.
     rows = [row[0] for row in item_seeds(torch.zeros(count, 1), 1, seed, "sample")]
     drawn = []
     for first in range(0, count, batch):
         seeds = rows[first : first + batch]
-        x = torch.full((len(seeds), *prior.shape), 0.5, device=prior.device)
+        x = torch.full((len(seeds), *prior.shape), prior.center, device=prior.device)
         x = x + sigmas[0] * Noise(seeds).normal(x)
         for step, (sigma, lower) in enumerate(pairwise(sigmas)):
             slope = (x - prior.denoise(x, sigma)) / sigma
@@ -57,5 +59,5 @@ def sample(
             if progress is not None:
                 done = first * steps + (step + 1) * len(seeds)
                 progress(Progress(done, count * steps, lower))
-        drawn.append(prior.denoise(x, sigmas[-1]).clamp(0, 1))
+        drawn.append(clamp(prior.denoise(x, sigmas[-1]), prior.low, prior.high))
     return torch.cat(drawn)

@@ -1,7 +1,8 @@
 """Chunks of work on all cores.
 
-A small network keeps one core busy better than two: several chunks side by side, one core each, are faster than one
-chunk spread over all cores. On a GPU, or with one core, chunks run one after the other.
+A small network keeps one core busy better than two: several chunks side by side, one core each, are
+faster than one chunk spread over all cores. On a GPU, or with one core, chunks run one after the
+other.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def run_all(
 ) -> list[R]:
     """work(number, piece, check) for every piece, in order of pieces.
 
-    A worker calls `check` now and then: it raises when another piece has failed or the caller was interrupted, so that
-    nothing goes on behind an error.
+    A worker calls `check` now and then: it raises when another piece has failed or the caller was
+    interrupted, so that nothing goes on behind an error.
     """
     stop = threading.Event()
 

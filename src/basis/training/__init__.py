@@ -1,4 +1,4 @@
-"""Training of score priors."""
+"""Training of priors."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from basis.training._config import TrainConfig
-    from basis.training._ladder import Rung, ladder_weights, plot_ladder, train_ladder
-    from basis.training._muon import Muon
+    from basis.training._ladder import PAPER_SIGMAS, plot_ladder, train_ladder
+    from basis.training._muon import Muon, orthogonalise
     from basis.training._objectives import Denoising, Likelihood
     from basis.training._plot import plot_log
-    from basis.training._trainer import (
-        Trainer,
+    from basis.training._sigmas import (
         discrete_sigmas,
         focused_sigmas,
         likelihood_sigmas,
         one_sigma,
-        read_log,
-        read_state,
     )
+    from basis.training._state_files import read_log, read_state
+    from basis.training._train import train
+    from basis.training._trainer import Trainer
     from basis.training._variance import fit_variance
 
 # The command line asks for the settings alone, which must not cost an import of torch.
@@ -27,39 +27,41 @@ _HOMES = {
     "Denoising": "_objectives",
     "Likelihood": "_objectives",
     "Muon": "_muon",
-    "Rung": "_ladder",
+    "PAPER_SIGMAS": "_ladder",
     "TrainConfig": "_config",
     "Trainer": "_trainer",
-    "discrete_sigmas": "_trainer",
+    "discrete_sigmas": "_sigmas",
     "fit_variance": "_variance",
-    "focused_sigmas": "_trainer",
-    "ladder_weights": "_ladder",
-    "likelihood_sigmas": "_trainer",
-    "one_sigma": "_trainer",
+    "focused_sigmas": "_sigmas",
+    "likelihood_sigmas": "_sigmas",
+    "one_sigma": "_sigmas",
+    "orthogonalise": "_muon",
     "plot_ladder": "_ladder",
     "plot_log": "_plot",
-    "read_log": "_trainer",
-    "read_state": "_trainer",
+    "read_log": "_state_files",
+    "read_state": "_state_files",
+    "train": "_train",
     "train_ladder": "_ladder",
 }
 
 __all__ = [
+    "PAPER_SIGMAS",
     "Denoising",
     "Likelihood",
     "Muon",
-    "Rung",
     "TrainConfig",
     "Trainer",
     "discrete_sigmas",
     "fit_variance",
     "focused_sigmas",
-    "ladder_weights",
     "likelihood_sigmas",
     "one_sigma",
+    "orthogonalise",
     "plot_ladder",
     "plot_log",
     "read_log",
     "read_state",
+    "train",
     "train_ladder",
 ]
 

@@ -1,25 +1,34 @@
-"""How a denoiser is trained: settings without torch, so that a command line can be built from them quickly."""
+"""How a network is trained: settings without torch, so that a command line is built quickly."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from basis._errors import BasisError
 
+_NOISE = {"sigma_min": 0.005, "sigma_max": 10.0, "sigma_focus": 0.27}
+"""Noise levels for pictures in [0, 1], whose values have a standard deviation of about 0.3."""
 
-def _setting(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+
+def _setting(default: Any, text: str, least: int = 1) -> Any:
+    return field(default=default, metadata={"help": text, "least": least})
+
+
+def _level(name: str, text: str) -> Any:
+    return _setting(None, f"{text} ({_NOISE[name]:g} for pictures)")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a denoiser is trained.
+    """How a network is trained.
 
-    Noise levels are drawn log-normal about `sigma_focus` (where the modes of a separation are decided) and,
-    for a share of `sigma_uniform` of the images, log-uniform over the whole range. Steps grow over `warmup`,
-    stay, and fall to zero over the last `cooldown` of the run. The weights' average is a power law of the step, so
-    that about the last 1/average of the run counts however long it is.
+    Noise levels are drawn log-normal about `sigma_focus` (where the modes of a separation are
+    decided) and, for a share of `sigma_uniform` of the images, log-uniform over the whole range.
+    Levels that are not given suit pictures in [0, 1]; for other data they are scaled by the spread
+    of its values. Steps grow over `warmup`, stay, and fall to zero over the last `cooldown` of the
+    run. The weights' average is a power law of the step, so that about the last 1/average of the
+    run counts however long it is.
     """
 
     images: int = _setting(1_000_000, "images to see in all; a resumed run may raise it")
@@ -29,16 +38,16 @@ class TrainConfig:
     warmup: int = _setting(20_000, "images over which the steps grow from zero")
     cooldown: float = _setting(0.3, "last part of the run over which the steps fall to zero")
     average: float = _setting(16.0, "exponent of the power-law average of the weights")
-    sigma_min: float = _setting(0.005, "smallest noise level")
-    sigma_max: float = _setting(10.0, "largest noise level")
-    sigma_focus: float = _setting(0.27, "median of the log-normal noise levels")
+    sigma_min: float | None = _level("sigma_min", "smallest noise level")
+    sigma_max: float | None = _level("sigma_max", "largest noise level")
+    sigma_focus: float | None = _level("sigma_focus", "median of the log-normal noise levels")
     sigma_spread: float = _setting(1.0, "standard deviation of log sigma about the focus")
     sigma_uniform: float = _setting(0.3, "share of images whose noise level is log-uniform")
     score: float = _setting(2.0, "likelihood models: weight of their gradient's denoising error")
     flip: bool = _setting(False, "mirror images at random")
     clip: float = _setting(1.0, "largest gradient norm")
     smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")
-    seed: int = _setting(0, "seed of the weights and of everything drawn")
+    seed: int = _setting(0, "seed of the weights and of everything drawn", least=0)
 
     def __post_init__(self) -> None:
         for name in ("lr", "adam_lr"):
@@ -46,7 +55,24 @@ class TrainConfig:
                 raise BasisError(f"{name} must be more than 0, not {getattr(self, name)}")
         if not 0 <= self.cooldown <= 1:
             raise BasisError(f"cooldown must be a share from 0 to 1, not {self.cooldown}")
-        if not 0 <= self.sigma_min <= self.sigma_max:
-            raise BasisError(
-                f"noise levels must be 0 <= sigma_min <= sigma_max, not {self.sigma_min}, {self.sigma_max}"
-            )
+        low, high = self.sigma_min, self.sigma_max
+        bad = any(level is not None and level < 0 for level in (low, high))
+        if bad or (low is not None and high is not None and low > high):
+            raise BasisError(f"noise levels must be 0 <= sigma_min <= sigma_max, not {low}, {high}")
+
+    @property
+    def noise(self) -> tuple[float, float, float]:
+        """sigma_min, sigma_max and sigma_focus; those for pictures where they are not given."""
+        given = (getattr(self, name) for name in _NOISE)
+        low, high, focus = (
+            standard if level is None else level
+            for level, standard in zip(given, _NOISE.values(), strict=True)
+        )
+        return low, high, focus
+
+    def in_units(self, unit: float) -> TrainConfig:
+        """The same with all noise levels filled in: `unit` times those for pictures."""
+        missing: dict[str, Any] = {
+            name: unit * level for name, level in _NOISE.items() if getattr(self, name) is None
+        }
+        return replace(self, **missing)

@@ -1,99 +1,161 @@
 """The paper's noisy flows: one model per noise level, each fine-tuned from the one below.
 
-The noiseless model is trained first; the model of the smallest level starts from it, the next from that one, and so on up
-the levels. Every level is a training run in a folder of its own, so that the ladder resumes anywhere.
+The noiseless model is trained first; the model of the smallest level starts from it, the next from
+that one, and so on up the levels. Every level is a training run in a folder of its own, so that the
+whole resumes anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from basis._figures import new_figure, save_figure
+from basis.data import ImageSet
+from basis.families import describe_module, find_family
 from basis.nn import Glow, GlowConfig
+from basis.priors import Ladder, Prior
+from basis.store import load_prior, save_prior
 from basis.training._config import TrainConfig
+from basis.training._export import card_entries
+from basis.training._new_modules import new_module
 from basis.training._objectives import Likelihood
-from basis.training._trainer import Trainer, one_sigma
+from basis.training._sigmas import one_sigma
+from basis.training._signals import Signals, as_signals
+from basis.training._state_files import STATE
+from basis.training._train import check_folder, split_size
+from basis.training._trainer import Trainer
+
+PAPER_SIGMAS = tuple(10 ** (-2 * i / 9) for i in range(10))[::-1]
+"""The paper's ten noise levels, smallest first."""
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A finished level: its noise, its averaged weights, and its bits per dimension on held-out images."""
+class _Level:
+    """A finished level: its noise, its averaged model, its bits per dimension, its time."""
 
     sigma: float
-    weights: dict[str, Tensor]
+    model: nn.Module
     bits: float
     seconds: float
 
 
 def train_ladder(
-    glow: GlowConfig,
-    images: Tensor,
-    folder: str | Path,
-    config: TrainConfig,
+    data: ImageSet | Tensor | np.ndarray[Any, Any],
+    out: str | Path,
     *,
-    held_out: Tensor,
-    sigmas: Sequence[float],
-    first: int,
-    each: int,
+    sizes: Mapping[str, Any] | GlowConfig | None = None,
+    config: TrainConfig | None = None,
+    sigmas: Sequence[float] = PAPER_SIGMAS,
+    first: int = 400_000,
+    each: int = 50_000,
+    name: str | None = None,
+    held_out: int = 512,
+    about_data: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
-    tell: Callable[[str], None] = print,
-) -> list[Rung] | None:
-    """Trains all levels, from wherever the folder left off; None when stopped on the way (state saved).
+    progress: bool = True,
+    report: Callable[[str], None] | None = None,
+) -> Prior | None:
+    """Trains a flow per noise level, from wherever the folder left off; None when stopped.
 
     Args:
-        glow: The flow's sizes; not conditioned.
-        images, held_out: uint8 images, (n, channels, height, width).
+        data: An `ImageSet`, or uint8 values (n, channels, side, side) that stand for [0, 1].
+        out: The folder of the run, which then holds the prior and bits.png.
+        sizes: Sizes of the flows other than those of `GlowConfig`.
         config: How to train; its noise levels and number of images are set per level.
         sigmas: Noise levels, smallest first.
         first: Images for the noiseless model.
         each: Images for every level above.
+        name, held_out, about_data, device, progress, report: As for `train`.
     """
-    rungs: list[Rung] = []
-    below: dict[str, Tensor] | None = None
+    folder, report = Path(out), report or (lambda line: None)
+    signals = as_signals(data, None, None)
+    check_folder(folder, str(Path(_folder(0), STATE)))
+    split_size(signals, held_out)
+    config = config or TrainConfig(adam_lr=2e-3, warmup=5_000)
+    levels: list[_Level] = []
     for number, sigma in enumerate([0.0, *sigmas]):
-        own = replace(config, images=each if number else first, sigma_min=sigma, sigma_max=sigma)
-        torch.manual_seed(config.seed)
-        model = Glow(glow)
-        if below is not None:
-            model.load_state_dict(below, strict=False)
-        trainer = Trainer(
-            model,
-            images,
-            Path(folder) / f"level-{number:02d}",
-            own,
-            held_out=held_out,
-            about={"sigma": sigma},
-            sigmas=one_sigma(sigma),
-            objective=Likelihood(config.score, glow.std),
-            device=device,
+        images = each if number else first
+        own = replace(config, images=images, sigma_min=sigma, sigma_max=sigma)
+        trainer = _level_trainer(
+            signals, sizes, own, folder / _folder(number), levels, held_out, device
         )
-        if trainer.seen < own.images and not trainer.run():
-            tell(f"stopped at sigma {sigma:g}; the same command goes on")
+        if trainer.seen < own.images and not trainer.run(progress=progress):
+            report(f"stopped at sigma {sigma:g}; the same command goes on")
             return None
         bits = next(iter(trainer.validate().values()))
-        tell(f"sigma {sigma:g}: {bits:.3f} bits per dimension")
-        below = {name: t.cpu() for name, t in trainer.average.items()}
-        rungs.append(Rung(sigma, below, bits, trainer.seconds))
-    return rungs
-
-
-def ladder_weights(rungs: Sequence[Rung]) -> dict[str, Tensor]:
-    """The weights of a `Ladder` of all noisy levels, under its parameters' names."""
-    noisy = sorted((r for r in rungs if r.sigma > 0), key=lambda r: r.sigma)
-    return {
-        f"rungs.{number}.{name}": tensor
-        for number, rung in enumerate(noisy)
-        for name, tensor in rung.weights.items()
+        report(f"sigma {sigma:g}: {bits:.3f} bits per dimension")
+        levels.append(_Level(sigma, trainer.average.module, bits, trainer.seconds))
+    curve = {level.sigma: level.bits for level in levels}
+    plot_ladder({"ladder": curve}, folder / "bits.png")
+    ladder = Ladder({level.sigma: level.model for level in levels[1:]})
+    card = {
+        "name": name or folder.resolve().name,
+        "title": f"ladder of flows of {signals.name}",
+        **card_entries(config, signals),
+        "architecture": describe_module(ladder),
+        "sigma_min": min(sigmas),
+        "sigma_max": max(sigmas),
+        "data": {
+            "name": signals.name,
+            "images": split_size(signals, held_out),
+            **(about_data or {}),
+        },
+        "training": {
+            "images_first": first,
+            "images_each": each,
+            "hours": round(sum(level.seconds for level in levels) / 3600, 2),
+            "config": asdict(config.in_units(1.0)),
+            "held_out_bits_per_dimension": {f"{s:.4g}": round(b, 4) for s, b in curve.items()},
+        },
     }
+    save_prior(folder, dict(ladder.named_parameters()), card)
+    report(f"prior: {folder}  bits: {folder / 'bits.png'}")
+    return load_prior(folder, device=device)
+
+
+def _folder(number: int) -> str:
+    return f"level-{number:02d}"
+
+
+def _level_trainer(
+    signals: Signals,
+    sizes: Any,
+    config: TrainConfig,
+    folder: Path,
+    below: Sequence[_Level],
+    held_out: int,
+    device: torch.device | str,
+) -> Trainer:
+    """The trainer of one level, started from the averaged weights of the level below."""
+    glow = find_family("glow")
+    model = new_module(glow, signals, sizes, conditioned=False, seed=config.seed)
+    assert isinstance(model, Glow)
+    if below:
+        model.load_state_dict(below[-1].model.state_dict())
+    kept = split_size(signals, held_out)
+    sigma, _, _ = config.noise
+    return Trainer(
+        model,
+        signals.values[:kept],
+        folder,
+        config,
+        held_out=signals.values[kept:],
+        about={"sigma": sigma},
+        sigmas=one_sigma(sigma),
+        objective=Likelihood(config.score, model.config.std),
+        device=device,
+    )
 
 
 def plot_ladder(bits: dict[str, dict[float, float]], path: str | Path) -> Path:
-    """Bits per dimension over the noise levels, one curve per model (0 is drawn at the left edge)."""
+    """Bits per dimension over noise levels, a curve per model (0 is drawn at the left edge)."""
     figure, (axes,) = new_figure(6, 4)
     for name, curve in bits.items():
         levels = sorted(curve)

@@ -1,4 +1,4 @@
-"""What training minimises: the denoising error of a score model, or the code length of a likelihood model."""
+"""What training minimises: a score model's denoising error, or a likelihood model's code length."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from basis._tensors import per_item
 from basis.nn import bits_per_dimension
 from basis.training._config import TrainConfig
 
@@ -34,20 +35,28 @@ class Objective(Protocol):
 
 
 class Denoising:
-    """Denoising score matching, in units where 1 is the error of a network that outputs zero."""
+    """Denoising score matching, in units where 1 is the error of a network that outputs zero.
+
+    Args:
+        unit: What the levels of the validation figures, chosen for pictures, are multiplied by.
+    """
 
     record = "held_out_error_over_sigma2"
     label = "held-out error / σ², averaged weights"
 
+    def __init__(self, unit: float = 1.0) -> None:
+        self.unit = unit
+
     def levels(self, config: TrainConfig) -> list[float]:
-        wanted = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
-        return [s for s in wanted if config.sigma_min <= s <= config.sigma_max]
+        low, high, _ = config.noise
+        wanted = (self.unit * s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0))
+        return [s for s in wanted if low <= s <= high]
 
     def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
-        return clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape, generator=generator)
+        return clean + per_item(sigma, clean) * torch.randn(clean.shape, generator=generator)
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
-        scale = model.output_scale(sigma.view(-1, 1, 1, 1))  # type: ignore[operator]
+        scale = model.output_scale(per_item(sigma, clean))  # type: ignore[operator]
         return ((model(noisy, sigma) - clean) / scale).square().mean()
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
@@ -56,31 +65,40 @@ class Denoising:
 
 
 class Likelihood:
-    """Code length in bits per dimension of noisy images, with the 8-bit steps smoothed by uniform noise.
+    """Code length in bits per dimension of noisy images.
 
     Args:
-        score: Weight of a second term, the denoising error of the model's gradient, in units where 1 is the error of the
-            best answer that knows no more than the spread of pixels. A separation sees nothing of a likelihood but
-            its gradient, which code length alone teaches slowly where noise is large and an image hardly changes it.
-        spread: Standard deviation of a pixel.
+        score: Weight of a second term, the denoising error of the model's gradient, in units where
+            1 is the error of the best answer that knows no more than the spread of values. A
+            separation sees nothing of a likelihood but its gradient, which code length alone
+            teaches slowly where noise is large and an image hardly changes it.
+        spread: Standard deviation of a value.
+        steps: Steps per unit of the values: the 255 of 8-bit pictures in [0, 1] are smoothed by
+            uniform noise; 0 for values that are continuous already.
+        unit: What the levels of the validation figures, chosen for pictures, are multiplied by.
     """
-
-    def __init__(self, score: float = 0.0, spread: float = 0.3) -> None:
-        self.score, self.spread = score, spread
 
     record = "held_out_bits_per_dimension"
     label = "held-out bits per dimension, averaged weights"
 
+    def __init__(
+        self, score: float = 0.0, spread: float = 0.3, *, steps: float = 255, unit: float = 1.0
+    ) -> None:
+        self.score, self.spread, self.steps, self.unit = score, spread, steps, unit
+
     def levels(self, config: TrainConfig) -> list[float]:
-        if config.sigma_min == config.sigma_max:
-            return [config.sigma_min]
-        wanted = (0.01, 0.0278, 0.0774, 0.215, 0.599, 1.0)
-        return [0.0, *(s for s in wanted if config.sigma_min <= s <= config.sigma_max)]
+        low, high, _ = config.noise
+        if low == high:
+            return [low]
+        wanted = (self.unit * s for s in (0.01, 0.0278, 0.0774, 0.215, 0.599, 1.0))
+        return [0.0, *(s for s in wanted if low <= s <= high)]
 
     def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
-        within = (torch.rand(clean.shape, generator=generator) - 0.5) / 255
+        if self.steps:
+            within = (torch.rand(clean.shape, generator=generator) - 0.5) / self.steps
+            clean = clean + within
         noise = torch.randn(clean.shape, generator=generator)
-        return clean + within + sigma.view(-1, 1, 1, 1) * noise
+        return clean + per_item(sigma, clean) * noise
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         if not self.score or not bool((sigma > 0).any()):
@@ -89,12 +107,13 @@ class Likelihood:
         code = self.validate(model, clean, point, sigma)
         nats = code.sum() * (-clean[0].numel() * math.log(2))
         (gradient,) = torch.autograd.grad(nats, point, create_graph=True)
-        s = sigma.view(-1, 1, 1, 1)
-        # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing to compare with.
+        s = per_item(sigma, clean)
+        # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing
+        # to compare with.
         error = (s * gradient + (noisy - clean) / s.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
         error = error * (1 + (sigma / self.spread).square())
         return code.mean() + self.score * torch.where(sigma > 0, error, 0.0).mean()
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         log_prob = model.log_prob(noisy, sigma)  # type: ignore[operator]
-        return bits_per_dimension(log_prob, clean[0].numel())
+        return bits_per_dimension(log_prob, clean[0].numel(), self.steps or 1.0)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from basis._errors import BasisError
 from basis._figures import new_figure, save_figure
-from basis.training._trainer import read_log
+from basis.training._state_files import read_log
 
 
 def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Draws the loss and the held-out denoising errors over the images seen; returns the picture's path.
+    """Draws the loss and the held-out figures over the images seen; returns the picture's path.
 
     Args:
         folder: A training folder.

@@ -1,104 +1,59 @@
-"""Denoising score matching, resumable to the step.
+"""Training, resumable to the step.
 
-The loop draws images, noise levels and noise from one generator whose state is saved with the weights, so
-that a run stopped anywhere and resumed is bit for bit the run that was never stopped.
+The loop draws images, noise levels and noise from one generator whose state is saved with the
+weights, so that a run stopped anywhere and resumed is bit for bit the run that was never stopped.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from basis._errors import BasisError
-from basis._files import whole_file
+from basis._tensors import per_item
+from basis._weights import channels_last
 from basis.training._config import TrainConfig
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising, Objective
-
-STATE = "state.safetensors"
-LOG = "log.jsonl"
-RESUMABLE = ("images", "cooldown")
-"""Settings that a resumed run may change: how long it goes on and how it ends."""
-
-
-SigmaDraw = Callable[[int, torch.Generator], Tensor]
-
-
-def log_uniform(count: int, low: float, high: float, generator: torch.Generator) -> Tensor:
-    """Numbers whose logarithms are uniform between those of low and high."""
-    bottom, top = math.log(low), math.log(high)
-    return (torch.rand(count, generator=generator) * (top - bottom) + bottom).exp()
-
-
-def focused_sigmas(config: TrainConfig) -> SigmaDraw:
-    """Noise levels as `TrainConfig` describes them."""
-    low, high = math.log(config.sigma_min), math.log(config.sigma_max)
-
-    def draw(count: int, generator: torch.Generator) -> Tensor:
-        coin = torch.rand(count, generator=generator)
-        spread = torch.rand(count, generator=generator) * (high - low) + low
-        focus = torch.randn(count, generator=generator) * config.sigma_spread
-        focus = (focus + math.log(config.sigma_focus)).clamp(low, high)
-        return torch.where(coin < config.sigma_uniform, spread, focus).exp()
-
-    return draw
-
-
-def likelihood_sigmas(config: TrainConfig, noiseless: float = 0.1) -> SigmaDraw:
-    """Noise levels log-uniform over the whole range, and none at all for a share of the images."""
-
-    def draw(count: int, generator: torch.Generator) -> Tensor:
-        coin = torch.rand(count, generator=generator)
-        sigma = log_uniform(count, config.sigma_min, config.sigma_max, generator)
-        return torch.where(coin < noiseless, torch.zeros(()), sigma)
-
-    return draw
-
-
-def one_sigma(sigma: float) -> SigmaDraw:
-    """The same noise level for every image; 0 for the noiseless model."""
-    return lambda count, generator: torch.full((count,), sigma)
-
-
-def discrete_sigmas(levels: Tensor) -> SigmaDraw:
-    """Noise levels drawn uniformly from a list, as NCSN is trained."""
-
-    def draw(count: int, generator: torch.Generator) -> Tensor:
-        return levels[torch.randint(len(levels), (count,), generator=generator)]
-
-    return draw
+from basis.training._resuming import check_data, check_settings
+from basis.training._sigmas import SigmaDraw, focused_sigmas
+from basis.training._signals import as_floats, check_values, fingerprint, noise_unit
+from basis.training._state_files import STATE, append_log, read_state, trim_log, write_state
 
 
 class Trainer:
-    """Trains a denoiser in a folder, from wherever the folder left off.
+    """Trains a network in a folder, from wherever the folder left off.
 
     Args:
-        model: What the objective asks for: a denoiser in the manner of `basis.nn.Denoiser` (called with (x, sigma), and
-            with an `output_scale` that is the natural unit of its error at sigma), or a model with a `log_prob`. Its
-            weights are replaced by the saved ones when the folder holds a state.
-        images: All training images, uint8, (n, channels, height, width).
+        model: What the objective asks for: a denoiser in the manner of `basis.nn.Denoiser` (called
+            with (x, sigma), and with an `output_scale` that is the natural unit of its error at
+            sigma), or a model with a `log_prob`. Its weights are replaced by the saved ones when
+            the folder holds a state.
+        images: All training data, (n, channels, *size): uint8 (v stands for v / 255) or floats.
         folder: Holds the state, the log and later the exported prior.
-        config: How to train. A resumed run may change nothing but its length, `images` and `cooldown`.
-        held_out: Images for the validation curve.
+        config: How to train. A resumed run may change nothing but its length, `images` and
+            `cooldown`.
+        held_out: Data for the validation curve.
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
         objective: What a step lowers; the denoising error by default.
+
+    Attributes:
+        average: The model with the power-law average of its weights, in evaluation mode
+            (`average.module`).
     """
 
     def __init__(
@@ -114,26 +69,28 @@ class Trainer:
         objective: Objective | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        if images.dtype != torch.uint8 or images.ndim != 4:
-            raise BasisError("training images must be uint8 of shape (n, channels, height, width)")
-        self.folder, self.config = Path(folder), config
+        check_values(images)
+        unit = noise_unit(images)
+        self.folder, self.config = Path(folder), config.in_units(unit)
         self.device = torch.device(device)
-        self.model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = channels_last(model.to(self.device))
         self.images, self.held_out = images, held_out
         self.about = about or {}
-        self.sigmas = sigmas or focused_sigmas(config)
-        self.objective = objective or Denoising()
+        self.data = fingerprint(images, held_out)
+        self.sigmas = sigmas or focused_sigmas(self.config)
+        self.objective = objective or Denoising(unit)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = Muon(
             self.parameters, lr=config.lr, adam_lr=config.adam_lr, smallest=config.smallest
         )
-        self.average = {n: p.detach().clone() for n, p in model.named_parameters()}
+        self.average = AveragedModel(model, multi_avg_fn=self._power_law)
+        self.average.eval()
         self.generator = torch.Generator().manual_seed(config.seed)
         self.step = 0
         self.seconds = 0.0
         if (self.folder / STATE).exists():
             self._load()
-        self._trim_log()
+        trim_log(self.folder, self.step)
 
     @property
     def seen(self) -> int:
@@ -150,10 +107,10 @@ class Trainer:
         """One step; returns the loss."""
         c, g = self.config, self.generator
         pick = torch.randint(len(self.images), (c.batch,), generator=g)
-        clean = self.images[pick].float().div_(255)
+        clean = as_floats(self.images[pick])
         if c.flip:
             mirrored = torch.rand(c.batch, generator=g) < 0.5
-            clean = torch.where(mirrored.view(-1, 1, 1, 1), clean.flip(-1), clean)
+            clean = torch.where(per_item(mirrored, clean).bool(), clean.flip(-1), clean)
         sigma = self.sigmas(c.batch, g)
         noisy = self.objective.noisy(clean, sigma, g)
         clean, noisy, sigma = (t.to(self.device) for t in (clean, noisy, sigma))
@@ -173,9 +130,7 @@ class Trainer:
         self.optimizer.set_factor(self.factor())
         self.optimizer.step()
         self.step += 1
-        keep = (1 - 1 / self.step) ** (c.average + 1)
-        for name, p in self.model.named_parameters():
-            self.average[name].lerp_(p.detach(), 1 - keep)
+        self.average.update_parameters(self.model)
         return loss.item()
 
     def run(
@@ -186,7 +141,7 @@ class Trainer:
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
-        """Trains until `config.images` are seen. Returns False when stopped by a signal (state saved)."""
+        """Trains until `config.images` are seen; False when stopped by a signal (state saved)."""
         c = self.config
         self.folder.mkdir(parents=True, exist_ok=True)
         bar = tqdm(
@@ -214,14 +169,14 @@ class Trainer:
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
-                    if progress and bar.disable:  # no terminal: a line now and then
-                        self._tell_progress(began, now)
+                    if progress and bar.disable:  # without a terminal: a line now and then
+                        self._print_progress(began, now)
             if losses:
                 self._log_loss(losses)
             self.save()
         return self.seen >= c.images
 
-    def _tell_progress(self, began: tuple[int, float], now: float) -> None:
+    def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
         print(
@@ -229,67 +184,49 @@ class Trainer:
         )
 
     def validate(self) -> dict[str, float]:
-        """The objective's figure by noise level, of the averaged weights on the held-out images."""
+        """The objective's figure by noise level, of the averaged weights on the held-out data."""
         assert self.held_out is not None
-        levels = self.objective.levels(self.config)
-        clean = self.held_out.float().div(255)
         figures = {}
-        with self.averaged(), torch.inference_mode():
-            for s in levels:
+        with torch.inference_mode():
+            for s in self.objective.levels(self.config):
                 generator = torch.Generator().manual_seed(1)  # the same noise at every level
                 values = []
-                for x in clean.split(256):
+                for piece in self.held_out.split(256):
+                    x = as_floats(piece)
                     sigma = torch.full((len(x),), s)
                     noisy = self.objective.noisy(x, sigma, generator)
                     batch = (t.to(self.device) for t in (x, noisy, sigma))
-                    values.append(self.objective.validate(self.model, *batch))
+                    values.append(self.objective.validate(self.average.module, *batch))
                 figures[f"{s:g}"] = torch.cat(values).double().mean().item()
         return figures
 
-    @contextmanager
-    def averaged(self) -> Iterator[nn.Module]:
-        """The model carrying its averaged weights for the length of the block, in evaluation mode."""
-        own = {n: p.detach().clone() for n, p in self.model.named_parameters()}
-        training = self.model.training
-        self._put(self.average)
-        self.model.eval()
-        try:
-            yield self.model
-        finally:
-            self._put(own)
-            self.model.train(training)
-
     def save(self) -> None:
         """Writes everything the next step depends on, whole or not at all."""
-        tensors = {f"average.{n}": p for n, p in self.average.items()}
-        tensors |= {f"model.{n}": p.detach() for n, p in self.model.named_parameters()}
+        tensors: dict[str, Tensor] = {
+            f"average.{n}": p for n, p in self.average.module.named_parameters()
+        }
+        tensors |= {f"model.{n}": p for n, p in self.model.named_parameters()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
         tensors["generator"] = self.generator.get_state()
         meta = {
             "config": asdict(self.config),
             "about": self.about,
+            "data": self.data,
             "step": self.step,
             "seconds": self.seconds,
         }
-        tensors = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        with whole_file(self.folder / STATE) as path:
-            save_file(tensors, path, {"training": json.dumps(meta)})
+        write_state(self.folder, meta, tensors)
 
     def _load(self) -> None:
         meta, tensors = read_state(self.folder)
-        saved = TrainConfig(**meta["config"])
-        schedule = {name: getattr(self.config, name) for name in RESUMABLE}
-        if replace(saved, **schedule) != self.config:
-            was, now = asdict(saved), asdict(self.config)
-            changed = [f"{k} {was[k]} -> {now[k]}" for k in was if was[k] != now[k]]
-            raise BasisError(
-                f"{self.folder} was trained with other settings ({', '.join(changed)}); "
-                f"resume with the same ones (only {' and '.join(RESUMABLE)} may change) or use another folder"
-            )
+        check_settings(self.folder, TrainConfig(**meta["config"]), self.config)
+        check_data(self.folder, meta, self.about, self.data)
         try:
-            self.average = {n: tensors[f"average.{n}"].to(self.device) for n in self.average}
-            self._put({n: tensors[f"model.{n}"].to(self.device) for n in self.average})
+            for prefix, module in (("average", self.average.module), ("model", self.model)):
+                with torch.no_grad():
+                    for name, p in module.named_parameters():
+                        p.copy_(tensors[f"{prefix}.{name}"])
         except (KeyError, RuntimeError) as error:
             raise BasisError(f"{self.folder / STATE} does not fit this network: {error}") from error
         state: dict[int, dict[str, Tensor]] = {}
@@ -301,12 +238,13 @@ class Trainer:
         self.optimizer.load_state_dict({**packed, "state": state})
         self.generator.set_state(tensors["generator"])
         self.step, self.seconds = meta["step"], meta["seconds"]
+        self.average.n_averaged.fill_(self.step)
 
-    def _put(self, weights: dict[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, p in self.model.named_parameters():
-                if name in weights:  # a variance head is not part of what is trained here
-                    p.copy_(weights[name])
+    def _power_law(self, averages: Sequence[Any], current: Sequence[Any], count: Any) -> None:
+        """Moves the averages of `count` earlier weights towards the current ones."""
+        keep = (1 - 1 / (int(count) + 1)) ** (self.config.average + 1)
+        for average, p in zip(averages, current, strict=True):
+            average.lerp_(p, 1 - keep)
 
     def _crossed(self, every: int) -> bool:
         return self.seen // every > (self.seen - self.config.batch) // every
@@ -319,40 +257,8 @@ class Trainer:
         return mean
 
     def _log(self, **values: object) -> None:
-        row = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1), **values}
-        with open(self.folder / LOG, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def _trim_log(self) -> None:
-        """Drops what an earlier run logged after its last saved state."""
-        rows = read_log(self.folder)
-        kept = [row for row in rows if row["step"] <= self.step]
-        if len(kept) < len(rows):
-            with whole_file(self.folder / LOG) as path:
-                path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-
-
-def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings and tensors of a training folder's state."""
-    path = Path(folder) / STATE
-    try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads(file.metadata()["training"])
-            return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise BasisError(f"{path} is not a training state: {error}") from error
-
-
-def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    """The rows of a training log, in order; a row cut off by a crash is left out."""
-    path = Path(folder) / LOG
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
+        times = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1)}
+        append_log(self.folder, {**times, **values})
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""Teaching a trained denoiser how sure it is.
+"""Learning how sure a trained denoiser is.
 
-The denoiser stays as it is; a small head on its last hidden state learns the variance of each clean pixel given
-the noisy image, by the likelihood of the errors that the denoiser makes: the analytic covariance of
-denoising, estimated as in Nichol & Dhariwal 2021 and Bao et al. 2022 (arXiv:2206.07309), but per pixel and by a
-Gaussian likelihood, whose optimum is the mean squared error.
+The denoiser stays as it is; a small head on its last hidden state learns the variance of each clean
+value given the noisy signal, by the likelihood of the errors that the denoiser makes: the analytic
+covariance of denoising, estimated as in Nichol & Dhariwal 2021 and Bao et al. 2022
+(arXiv:2206.07309), but per value and by a Gaussian likelihood, whose optimum is the mean squared
+error.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from basis._tensors import per_item
 from basis.nn import Denoiser, VarianceHead
 from basis.training._objectives import Denoising
-from basis.training._trainer import log_uniform
+from basis.training._sigmas import log_uniform
+from basis.training._signals import as_floats
 
 
 def fit_variance(
@@ -29,18 +32,21 @@ def fit_variance(
     seed: int = 0,
     progress: bool = True,
 ) -> list[float]:
-    """Gives the denoiser a `VarianceHead` (or goes on with the one it has) and returns the losses per step.
+    """Gives the denoiser a `VarianceHead`, or goes on with the one it has; the loss of each step.
 
     Args:
         denoiser: Trained; its own weights are not changed.
-        images: Training images, uint8, (n, channels, height, width).
+        images: Training data, (n, channels, *size), uint8 or floats.
         count: Images to see; minutes on a CPU are enough.
         sigma_min, sigma_max: Noise levels are drawn log-uniformly between these.
-        batch, lr, seed: Images per step, the first step size (it falls to zero), what everything is drawn from.
+        batch, lr: Images per step, and the first step size (it falls to zero).
+        seed: Of the head's first weights and of everything drawn.
     """
     device = next(denoiser.parameters()).device
     if denoiser.head is None:
-        denoiser.head = VarianceHead(denoiser.network.config).to(device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            denoiser.head = VarianceHead(denoiser.network.config).to(device)
     head = denoiser.head
     head.requires_grad_(True)
     optimizer = torch.optim.Adam(head.parameters(), lr)
@@ -54,13 +60,13 @@ def fit_variance(
         for group in optimizer.param_groups:
             group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
         pick = torch.randint(len(images), (batch,), generator=generator)
-        clean = images[pick].float().div_(255)
+        clean = as_floats(images[pick])
         sigma = log_uniform(batch, sigma_min, sigma_max, generator)
         noisy = Denoising().noisy(clean, sigma, generator)
         clean, noisy, sigma = (t.to(device) for t in (clean, noisy, sigma))
         with torch.no_grad():
             features = denoiser.features(noisy, sigma)
-            unit = denoiser.output_scale(sigma.view(-1, 1, 1, 1))
+            unit = denoiser.output_scale(per_item(sigma, noisy))
             error = ((denoiser.read(noisy, sigma, features) - clean) / unit).square()
         # torch's channels-last group normalisation cannot go backward to parameters alone.
         log_variance = head(features.requires_grad_())

@@ -1,12 +1,13 @@
 """Annealed Langevin dynamics with a budget that is not uniform and steps that fit the mixture.
 
-BASIS takes the same small step along every direction, as small as the mixture's own direction allows, and as
-many at every noise level. Here the step is preconditioned by the covariance of a Gaussian given the mixture,
+BASIS takes the same small step along every direction, as small as the mixture's own direction
+allows, and as many at every noise level. Here the step is preconditioned by the covariance of a
+Gaussian given the mixture,
 
     x + P (score + A^T (m - A x) / gamma^2) + sqrt(2 P) noise,   P = (1 / eta + A^T A / gamma^2)^-1,
 
-which the mixing applies in closed form, so that steps can be many times larger and gamma smaller than sigma; and
-most steps go to the noise levels where the modes are decided.
+which the mixing applies in closed form, so that steps can be many times larger and gamma smaller
+than sigma; and most steps go to the noise levels where the modes are decided.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import ClassVar
 import torch
 
 from basis._errors import BasisError
-from basis.samplers._base import Problem, Sampler, State, check_numbers, check_share, two_paces
-from basis.samplers._gibbs import first_guess
+from basis.samplers._problem import Problem
+from basis.samplers._sampler import Sampler, State, check_numbers, check_share, two_paces
+from basis.samplers._steps import first_guess
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,12 @@ class Langevin(Sampler):
 
     steps: int = 98
     """steps in all"""
-    sigma_max: float = 1.0
-    """first noise level"""
-    sigma_turn: float = 0.3
-    """where the slow part of the schedule ends"""
-    sigma_min: float = 0.03
-    """last noise level"""
+    sigma_max: float | None = None
+    """first noise level; 10/3 spreads of the prior by default"""
+    sigma_turn: float | None = None
+    """where the slow part of the schedule ends; 1 spread by default"""
+    sigma_min: float | None = None
+    """last noise level; 0.1 spreads by default"""
     share: float = 0.8
     """share of the steps spent above sigma_turn"""
     rate: float = 1.0
@@ -55,12 +57,12 @@ class Langevin(Sampler):
         check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
-        sigmas = two_paces(
-            self.sigma_max, self.sigma_turn, self.sigma_min, self.steps - 1, self.share
+        first, turn, last = problem.levels(
+            (self.sigma_max, self.sigma_turn, self.sigma_min), (10 / 3, 1, 0.1)
         )
-        problem.check_sigma(*sigmas)
+        sigmas = two_paces(first, turn, last, self.steps - 1, self.share)
         clean, m = first_guess(problem), problem.observation
-        x = clean + self.sigma_max * problem.noise.normal(clean)
+        x = clean + first * problem.noise.normal(clean)
         for step, sigma in enumerate(sigmas, start=1):
             eta = self.rate * sigma**2
             gamma = math.sqrt(sigma**2 / self.weight + problem.mixing.noise**2)

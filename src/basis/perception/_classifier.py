@@ -1,4 +1,4 @@
-"""A small classifier, so that digits have features and class probabilities of their own."""
+"""A small classifier, so that sets like digits have features and class probabilities."""
 
 from __future__ import annotations
 
@@ -35,8 +35,12 @@ class Classifier(nn.Module):
         if side % 4:
             raise ValueError(f"the side must be divisible by 4, not {side}")
         self.config = {
-            "channels": channels, "side": side, "classes": classes, "width": width, "features": features,
-        }  # fmt: skip
+            "channels": channels,
+            "side": side,
+            "classes": classes,
+            "width": width,
+            "features": features,
+        }
         self.conv0 = nn.Conv2d(4 * channels, width, 3, padding=1)
         self.conv1 = nn.Conv2d(width, 2 * width, 3, padding=1)
         self.conv2 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
@@ -59,15 +63,15 @@ def train_classifier(
     batch: int = 128,
     lr: float = 2e-3,
     seed: int = 0,
-    tell: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Classifier:
-    """A classifier of labelled images, which are shifted by up to two pixels as it sees them.
+    """Trains a classifier on labelled images, which are shifted by up to two pixels at random.
 
     Args:
         images: uint8, (n, channels, side, side).
         labels: (n,).
         epochs: Times each image is seen.
-        tell: Told how far it is.
+        progress: Called after each step with the share of the training that is done.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -83,12 +87,12 @@ def train_classifier(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        tell((step + 1) / steps)
+        progress((step + 1) / steps)
     return model.eval().requires_grad_(False)
 
 
 def accuracy(model: Classifier, images: Tensor, labels: Tensor) -> float:
-    """The share of images that the classifier names rightly."""
+    """The share of images whose class the classifier names correctly."""
     with torch.inference_mode():
         right = [
             (model(x.float().div(255))[1].argmax(dim=1) == y).sum()

@@ -1,7 +1,4 @@
-"""The two ablations of the paper's section on stochasticity: ascent to a mode instead of sampling.
-
-Neither samples the posterior; they are here to show what the noise of BASIS is for.
-"""
+"""The paper's ablation of noise and annealing: plain ascent under the noiseless model."""
 
 from __future__ import annotations
 
@@ -9,25 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from basis.samplers._base import Problem, Sampler, State
-from basis.samplers._basis import Basis
-
-
-@dataclass(frozen=True)
-class NoiseConditioned(Basis):
-    """Annealed ascent: BASIS with its noise left out ("noise conditioning" only)."""
-
-    name: ClassVar[str] = "noise-conditioned"
-
-    temperature: float = 0.0
-    """scales the injected noise; 0 turns sampling into annealed ascent"""
+from basis.samplers._problem import Problem
+from basis.samplers._sampler import Sampler, State
+from basis.samplers.methods.basis import Basis
 
 
 @dataclass(frozen=True)
 class Greedy(Sampler):
     """Plain gradient ascent on log p(x) - (lagrangian / 2) |m - A x|^2 under the noiseless model.
 
-    A score prior has no noiseless model; the smallest noise level stands for it.
+    A score prior has no noiseless model; the smallest noise level stands for it. It does not sample
+    the posterior.
     """
 
     name: ClassVar[str] = "greedy"

@@ -1,0 +1,54 @@
+"""The U-Net: a small network that is good per floating-point operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from basis.families._family import Family, refer, size_field
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """Sizes of a `UNet`.
+
+    `fold` is the side of the square of pixels (or the length of the piece of a signal) laid into
+    channels before the first convolution, `widths` and `blocks` give channels and residual blocks
+    per level (finest first; the blocks of every level but the last are built twice, going down and
+    coming up), and the last `attention` levels carry self-attention. `dims` is the number of axes
+    after the channels: 1 for signals, 2 for images, 3 for volumes.
+    """
+
+    channels: int = size_field(1, "channels of the data", flag=False)
+    fold: int = size_field(2, "pixels per side laid into channels")
+    widths: tuple[int, ...] = size_field((48, 96), "channels per level")
+    blocks: tuple[int, ...] = size_field((2, 4), "residual blocks per level")
+    attention: int = size_field(1, "coarsest levels with attention", least=0)
+    head_width: int = size_field(32, "channels of one attention head")
+    embedding: int = size_field(128, "numbers that describe the noise level")
+    dropout: float = size_field(0.0, "share dropped in training")
+    dims: int = size_field(2, "axes after the channels", flag=False)
+
+
+def _build(architecture: Mapping[str, Any]) -> Any:
+    config = FAMILY.make_sizes(architecture["network"])
+    head = refer("basis.nn:VarianceHead")(config) if architecture.get("variance") else None
+    network = refer("basis.nn:UNet")(config)
+    return refer("basis.nn:Denoiser")(network, architecture["mean"], architecture["std"], head)
+
+
+def _describe(module: Any) -> dict[str, Any]:
+    told = {"network": asdict(module.network.config), "mean": module.mean, "std": module.std}
+    return told | ({"variance": True} if module.head is not None else {})
+
+
+FAMILY = Family(
+    kind="unet",
+    title="score",
+    sizes=UNetConfig,
+    module="basis.nn:Denoiser",
+    build=_build,
+    describe=_describe,
+    belongs=lambda module: isinstance(module.network, refer("basis.nn:UNet")),
+)

@@ -1,0 +1,269 @@
+"""What a mixing is: a linear map with an adjoint, a mask and observation noise."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis._tensors import per_item
+
+Self = TypeVar("Self", bound="Mixing")
+Bound = Tensor | float | None
+
+
+class Mixing(ABC):
+    """m = mask * (A x) + noise, with A linear in the k sources x.
+
+    A subclass gives A as `forward`, its adjoint as `transpose` and the shape of what is observed.
+    Everything that samplers need follows from these, by conjugate gradients where the subclass has
+    no closed form of `posterior_mean`.
+
+    Attributes:
+        sources: The number of sources k.
+        noise: Standard deviation tau of Gaussian noise on the observation; 0 for an exact one.
+        mask: Ones where m was observed, zeros where not, or None; broadcasts to one observation.
+
+    Shapes:
+        x: (batch, sources, channels, *size), the sources.
+        m: (batch, *observed_shape((channels, *size))), the observation.
+    """
+
+    def __init__(self, sources: int) -> None:
+        self.sources = sources
+        self.noise = 0.0
+        self.mask: Tensor | None = None
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """A x, everywhere and without noise."""
+
+    @abstractmethod
+    def transpose(self, m: Tensor) -> Tensor:
+        """A^T m, the adjoint of `forward`."""
+
+    @abstractmethod
+    def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one observation of sources that have this shape; a misfit is refused."""
+
+    def fit(self: Self, shape: tuple[int, ...]) -> Self:
+        """The mixing for sources of this shape, (channels, *size), checked to take them."""
+        observed = self.observed_shape(shape)
+        if self.mask is not None:
+            try:
+                fits = torch.broadcast_shapes(self.mask.shape, observed) == observed
+            except RuntimeError:
+                fits = False
+            if not fits:
+                raise BasisError(
+                    f"the mask has shape {tuple(self.mask.shape)}; it must fit what is observed, "
+                    f"{observed}"
+                )
+        return self
+
+    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+        """The least and the largest value that sources between low and high can make.
+
+        None where there is no bound, or none is known.
+        """
+        return None, None
+
+    @property
+    def alike(self) -> Tensor:
+        """Which sources the mixing cannot tell from which: (sources, sources) of bool."""
+        return torch.eye(self.sources, dtype=torch.bool)
+
+    @property
+    def weights(self) -> list[float] | None:
+        """The alphas, where this is a plain sum of alpha_i x_i seen everywhere, else None."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """What a run's record says of its mixing."""
+        return {
+            "kind": type(self).__name__,
+            "sources": self.sources,
+            "noise": self.noise,
+            "masked": self.mask is not None,
+        }
+
+    def __repr__(self) -> str:
+        noise = f", noise {self.noise:g}" if self.noise else ""
+        mask = ", masked" if self.mask is not None else ""
+        return f"{type(self).__name__}({self.sources} sources{noise}{mask})"
+
+    def masked(self: Self, mask: Tensor) -> Self:
+        """The same mixing, observed only where mask is one."""
+        mask = torch.as_tensor(mask, dtype=torch.float64).cpu()
+        if not ((mask == 0) | (mask == 1)).all():
+            raise BasisError("a mask holds zeros (not observed) and ones (observed) only")
+        return self._with(mask=mask)
+
+    def noisy(self: Self, noise: float) -> Self:
+        """The same mixing with observation noise of this standard deviation."""
+        if not (math.isfinite(noise) and noise >= 0):
+            raise BasisError(f"observation noise must be a number >= 0, not {noise}")
+        return self._with(noise=float(noise))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A x without noise, zero where masked: (batch, sources, channels, *size) to (batch,
+        ...).
+        """
+        if x.ndim < 3 or x.shape[1] != self.sources:
+            raise BasisError(
+                f"sources must be (batch, {self.sources}, channels, ...), not {tuple(x.shape)}"
+            )
+        return self.observe(self.forward(x))
+
+    def adjoint(self, m: Tensor) -> Tensor:
+        """The adjoint of the mixing as it is observed: (batch, ...) to (batch, sources, ...)."""
+        return self.transpose(self.observe(m))
+
+    def observe(self, m: Tensor) -> Tensor:
+        """m where it is observed, zero elsewhere."""
+        return m if self.mask is None else m * self.mask.to(m)
+
+    def residual(self, x: Tensor, m: Tensor) -> Tensor:
+        """m - A x where observed, zero elsewhere."""
+        return self.observe(m) - self(x)
+
+    def posterior_mean(
+        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+    ) -> Tensor:
+        """x + V A^T (A V A^T + tau^2)^-1 (m - A x): the mean of N(x, V) given the observation m.
+
+        Args:
+            x: Means, (batch, sources, channels, *size).
+            m: The observation.
+            variance: The diagonal V: a number, or a tensor that broadcasts to x.
+            noise: tau; the mixing's own by default.
+        """
+        tau2 = (self.noise if noise is None else noise) ** 2
+
+        def gram(z: Tensor) -> Tensor:
+            return self(variance * self.adjoint(z)) + tau2 * z
+
+        scale = self.gram_diagonal(x, variance)
+        if scale is not None:
+            scale = self.observe(scale) + tau2
+        z = conjugate_gradients(gram, self.residual(x, m), scale)
+        return x + variance * self.adjoint(z)
+
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor | None:
+        """The diagonal of A V A^T where it is known, to speed up conjugate gradients."""
+        return None
+
+    def project(self, x: Tensor, m: Tensor) -> Tensor:
+        """The point nearest to x that reproduces m exactly (least squares where none does)."""
+        return self.posterior_mean(x, m, noise=0.0)
+
+    def project_box(
+        self,
+        x: Tensor,
+        m: Tensor,
+        low: Bound = 0.0,
+        high: Bound = 1.0,
+        *,
+        tolerance: float = 1e-4,
+        most: int = 100,
+    ) -> Tensor:
+        """A point near x between low and high that reproduces m, by alternating projections.
+
+        Stops when every item's root-mean-square residual is below `tolerance` or after `most`
+        rounds (an observation that no sources in the range can explain keeps a residual).
+
+        Args:
+            low, high: Bounds of the sources: numbers, tensors that broadcast to x, or None.
+        """
+        x = clamp(x, low, high)
+        for _ in range(most):
+            off = self.residual(x, m).flatten(1).square().mean(dim=1).sqrt() >= tolerance
+            if not off.any():
+                break
+            # Items that are done stay as they are, so that no item depends on its batch.
+            moved = clamp(self.project(x, m), low, high)
+            x = torch.where(off.view(-1, *[1] * (x.ndim - 1)), moved, x)
+        return x
+
+    def _with(self: Self, **changes: Any) -> Self:
+        other = copy.copy(self)
+        for name, value in changes.items():
+            setattr(other, name, value)
+        return other
+
+
+def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
+    """x between bounds that are numbers, tensors or None."""
+    if low is None and high is None:
+        return x
+    return x.clamp(low, high)  # type: ignore[arg-type]
+
+
+def as_weights(alphas: Any) -> Tensor:
+    """Weights as a float64 vector, checked."""
+    try:
+        weights = torch.as_tensor(alphas, dtype=torch.float64).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BasisError(f"alphas must be a list of numbers, one per source: {error}") from error
+    if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():
+        raise BasisError("alphas must be a non-empty list of finite numbers, one per source")
+    return weights
+
+
+def conjugate_gradients(
+    apply: Callable[[Tensor], Tensor],
+    b: Tensor,
+    diagonal: Tensor | None = None,
+    *,
+    tolerance: float | None = None,
+    most: int = 500,
+) -> Tensor:
+    """Solves apply(z) = b for a positive semi-definite map, each item of the batch for itself.
+
+    Args:
+        apply: The map, (batch, ...) to (batch, ...).
+        b: The right-hand side, (batch, ...); of a singular map it must lie in its range.
+        diagonal: The map's diagonal, by which it is preconditioned; zeros there are left out.
+        tolerance: Relative size of the residual to stop at; what the precision allows by default.
+        most: Most iterations.
+
+    An item that has converged is not changed any more, so that no item depends on its batch.
+    """
+    if tolerance is None:
+        tolerance = 1e-6 if b.dtype == torch.float32 else 1e-11
+    inverse = None
+    if diagonal is not None:
+        inverse = torch.where(diagonal > 0, 1 / diagonal.clamp_min(1e-30), 0.0)
+
+    def precondition(r: Tensor) -> Tensor:
+        return r if inverse is None else r * inverse
+
+    def dot(a: Tensor, c: Tensor) -> Tensor:
+        return (a.double() * c.double()).flatten(1).sum(dim=1)
+
+    z, r = torch.zeros_like(b), b.clone()
+    p = y = precondition(r)
+    goal = tolerance**2 * dot(b, b)
+    rho = dot(r, y)
+    for _ in range(most):
+        q = apply(p)
+        curvature = dot(p, q)
+        active = (dot(r, r) > goal) & (curvature > 0) & (rho > 0)
+        if not active.any():
+            break
+        step = torch.where(active, rho / curvature.clamp_min(1e-300), 0.0)
+        step = per_item(step.to(b.dtype), b)
+        z = z + step * p
+        r = r - step * q
+        y = precondition(r)
+        following = dot(r, y)
+        ratio = torch.where(active, following / rho.clamp_min(1e-300), 0.0)
+        p = y + per_item(ratio.to(b.dtype), b) * p
+        rho = torch.where(active, following, rho)
+    return z

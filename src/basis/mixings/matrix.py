@@ -1,0 +1,212 @@
+"""One small matrix applied at every place, from the channels of all sources to what is observed.
+
+Every problem of the paper is of this kind. A A^T is as small as the number of observed channels, so
+that projections and Gaussian posteriors have closed forms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis.mixings._mixing import Mixing, as_weights
+
+__all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
+
+
+class MatrixMixing(Mixing):
+    """A mixing whose A acts on the channels of all sources, at each place alike.
+
+    Args:
+        matrix: A, of shape (observed channels, sources * channels).
+        sources: The number of sources k.
+        channels: The channels of each source. A matrix for one channel fits sources of any number
+            of them, and then mixes each channel for itself.
+    """
+
+    def __init__(
+        self, matrix: Tensor | Sequence[Sequence[float]], sources: int, channels: int
+    ) -> None:
+        super().__init__(sources)
+        self.matrix = torch.as_tensor(matrix, dtype=torch.float64).cpu()
+        self.channels = channels
+        if self.matrix.ndim != 2 or self.matrix.shape[1] != sources * channels:
+            raise BasisError(
+                f"a mixing matrix for {sources} sources of {channels} channels must have "
+                f"{sources * channels} columns; this one has shape {tuple(self.matrix.shape)}"
+            )
+        if not torch.isfinite(self.matrix).all() or (self.matrix == 0).all(dim=1).any():
+            raise BasisError(
+                "mixing weights must be finite, and no observed channel may ignore all"
+            )
+        used = (self.matrix != 0).double()
+        overlap = used @ used.T
+        # Where no two observed channels share a source's channel, A V A^T is diagonal.
+        self._apart = bool(torch.equal(overlap, overlap.diagonal().diag()))
+
+    def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if shape[0] != self.channels and self.channels != 1:
+            raise BasisError(
+                f"the mixing is for sources of {self.channels} channels, and these have {shape[0]}"
+            )
+        times = shape[0] if self.channels == 1 else 1
+        return (self.matrix.shape[0] * times, *shape[1:])
+
+    def fit(self, shape: tuple[int, ...]) -> MatrixMixing:
+        self.observed_shape(shape)  # refuses another number of channels
+        return Mixing.fit(self._for_channels(shape[0]), shape)
+
+    def _for_channels(self, channels: int) -> MatrixMixing:
+        """The same mixing with each of so many channels mixed for itself."""
+        if channels == self.channels:
+            return self
+        matrix = torch.kron(self.matrix, torch.eye(channels, dtype=torch.float64))
+        wider = MatrixMixing(matrix, self.sources, channels)
+        mask = self.mask
+        if mask is not None and mask.ndim > 1 and mask.shape[0] == self.matrix.shape[0] > 1:
+            mask = mask.repeat_interleave(channels, dim=0)
+        wider.mask, wider.noise = mask, self.noise
+        return wider
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim > 2 and x.shape[2] != self.channels:
+            return self.fit(tuple(x.shape[2:]))(x)
+        return super().__call__(x)
+
+    def residual(self, x: Tensor, m: Tensor) -> Tensor:
+        if x.shape[2] != self.channels:
+            return self.fit(tuple(x.shape[2:])).residual(x, m)
+        return super().residual(x, m)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1, 2).flatten(2)
+        mixed = torch.einsum("oc,bcn->bon", self.matrix.to(x), flat)
+        return mixed.view(len(x), -1, *x.shape[3:])
+
+    def transpose(self, m: Tensor) -> Tensor:
+        if m.shape[1] != self.matrix.shape[0] and self.channels == 1:
+            return self._for_channels(m.shape[1] // self.matrix.shape[0]).transpose(m)
+        back = torch.einsum("oc,bon->bcn", self.matrix.to(m), m.flatten(2))
+        return back.view(len(m), self.sources, self.channels, *m.shape[2:])
+
+    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+        above, below = self.matrix.clamp(min=0).sum(dim=1), self.matrix.clamp(max=0).sum(dim=1)
+        return (
+            _least(_scaled(above, low), _scaled(below, high)),
+            _largest(_scaled(above, high), _scaled(below, low)),
+        )
+
+    @property
+    def alike(self) -> Tensor:
+        columns = self.matrix.unflatten(1, (self.sources, self.channels)).movedim(1, 0)
+        return (columns[:, None] == columns).flatten(2).all(dim=2)
+
+    @property
+    def weights(self) -> list[float] | None:
+        if self.matrix.shape[0] != self.channels or self.mask is not None:
+            return None
+        alphas = self.matrix[0, :: self.channels]
+        eye = torch.eye(self.channels, dtype=alphas.dtype)
+        plain = torch.equal(self.matrix, torch.kron(alphas[None], eye))
+        return alphas.tolist() if plain else None
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"matrix": self.matrix.tolist(), "channels": self.channels}
+
+    def posterior_mean(
+        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+    ) -> Tensor:
+        if x.shape[2] != self.channels:
+            return self.fit(tuple(x.shape[2:])).posterior_mean(x, m, variance, noise)
+        tau2 = (self.noise if noise is None else noise) ** 2
+        r = self.residual(x, m)
+        if self._apart:
+            if self.matrix.shape[0] == 1:
+                weighted = self.adjoint(torch.ones_like(r)) * variance
+                gram = self(weighted) + tau2
+                # Where nothing is observed the gram is zero and so is the residual.
+                share = r / gram.clamp_min(torch.finfo(x.dtype).tiny)
+                return x + weighted * share.unsqueeze(1)
+            gram = self.observe(self._squares(x, variance)) + tau2
+            share = r / gram.clamp_min(torch.finfo(x.dtype).tiny)
+            return x + variance * self.adjoint(share)
+        solved = torch.linalg.pinv(self._gram(x, variance, tau2), hermitian=True)
+        solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
+        return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))
+
+    def _squares(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        """The diagonal of A V A^T, which broadcasts to the observation."""
+        squared = self.matrix.square().to(x)
+        if not isinstance(variance, Tensor) or variance.numel() == 1:
+            diagonal = squared.sum(dim=1) * variance
+            return diagonal.view(1, -1, *[1] * (x.ndim - 3))
+        v = variance.expand(x.shape).flatten(1, 2).flatten(2)
+        return torch.einsum("oc,bcn->bon", squared, v).view(len(x), -1, *x.shape[3:])
+
+    def _gram(self, x: Tensor, variance: Tensor | float, tau2: float) -> Tensor:
+        """A V A^T + tau^2 at every place, (..., observed, observed)."""
+        a = self.matrix.to(x)
+        eye = tau2 * torch.eye(len(a), dtype=x.dtype, device=x.device)
+        if not isinstance(variance, Tensor) and self.mask is None:
+            return (a * variance) @ a.T + eye
+        v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
+        av = torch.einsum("oc,bcn->bnoc", a, v.flatten(1, 2).flatten(2))
+        gram = torch.einsum("bnoc,pc->bnop", av, a)
+        if self.mask is not None:
+            ones = torch.ones(len(a), *x.shape[3:], dtype=x.dtype, device=x.device)
+            seen = self.observe(ones).flatten(1).T
+            gram = gram * seen[:, :, None] * seen[:, None, :]
+        return gram + eye
+
+
+def _scaled(weights: Tensor, bound: float | None) -> Tensor:
+    """weights * bound; infinite where something without a bound counts."""
+    if bound is None:
+        return torch.where(weights == 0, 0.0, math.nan)
+    return weights * bound
+
+
+def _least(*parts: Tensor) -> float | None:
+    value = torch.stack(parts).sum(dim=0).min().item()
+    return None if math.isnan(value) else value
+
+
+def _largest(*parts: Tensor) -> float | None:
+    value = torch.stack(parts).sum(dim=0).max().item()
+    return None if math.isnan(value) else value
+
+
+def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMixing:
+    """m = sum_i alpha_i x_i, each channel for itself.
+
+    With one channel it fits sources of any number of them.
+    """
+    return mixtures(as_weights(alphas)[None], channels)
+
+
+def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
+    """Several mixtures of the same sources: a row of alphas each, stacked along the channels."""
+    try:
+        rows = torch.as_tensor(alphas, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BasisError("alphas must be one list of numbers per mixture, equally long") from error
+    if rows.ndim != 2 or rows.numel() == 0:
+        raise BasisError("alphas must be one non-empty list of numbers per mixture")
+    return MatrixMixing(rows, rows.shape[1], 1)._for_channels(channels)
+
+
+def grey(channels: int = 3) -> MatrixMixing:
+    """The channel mean of one image: what colourisation undoes."""
+    return grey_mixture((1.0,), channels)
+
+
+def grey_mixture(alphas: Sequence[float], channels: int = 3) -> MatrixMixing:
+    """The channel mean of a mixture of colour images."""
+    row = as_weights(alphas)
+    mean = torch.full((1, channels), 1 / channels, dtype=torch.float64)
+    return MatrixMixing(torch.kron(row[None], mean), len(row), channels)

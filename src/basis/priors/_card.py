@@ -1,0 +1,187 @@
+"""The card of a stored prior: what its weights are, where they come from and how good they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from basis._errors import BasisError
+
+_REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256")
+_ERRORS = "held_out_error_over_sigma2"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Everything that the card.json of a prior holds.
+
+    Attributes:
+        name: What records and panels call it.
+        architecture: The kind of its network and the sizes to build it again.
+        shape: (channels, *size) of one signal.
+        sigma_min, sigma_max: The range of noise levels that it answers for.
+        sha256: Checksum of its weights file.
+        title: One line that says what it is a prior of.
+        low, high: Bounds of the values, or None where there is none.
+        center: A typical value, or None.
+        spread: Standard deviation of a value, or None.
+        errors: Held-out squared error / sigma^2 by sigma.
+        data: What it was trained on.
+        training: How it was trained, and what was measured on held-out data.
+        quality: Figures, each with the command that measured it.
+        parameters: Number of weights.
+        licence: Under which terms it may be used.
+        note: Anything else that its reader should know.
+        energies: Reserved for typical energies of right and wrong signals.
+        more: Entries that this version does not know, kept as they are.
+    """
+
+    name: str
+    architecture: Mapping[str, Any]
+    shape: tuple[int, ...]
+    sigma_min: float
+    sigma_max: float
+    sha256: str
+    title: str = ""
+    low: float | None = None
+    high: float | None = None
+    center: float | None = None
+    spread: float | None = None
+    errors: Mapping[float, float] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    quality: Sequence[Mapping[str, Any]] = ()
+    parameters: int | None = None
+    licence: str = ""
+    note: str = ""
+    energies: Mapping[str, Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any], where: str = "a card") -> Card:
+        """The card with these entries, checked; cards of earlier versions are completed.
+
+        Args:
+            entries: As JSON holds them.
+            where: What an error message calls the card, for example its path.
+        """
+        if not isinstance(entries, Mapping):
+            raise BasisError(f"{where} must be an object of entries, not {entries!r:.60}")
+        missing = [key for key in _REQUIRED if key not in entries]
+        if missing:
+            raise BasisError(f"{where} lacks {', '.join(missing)}")
+        entries = {**_defaults(entries), **entries}
+        known = {f.name for f in fields(cls)} - {"more"}
+        values = {key: _READERS[key](entries[key], key, where) for key in known & entries.keys()}
+        return cls(**values, more={k: v for k, v in entries.items() if k not in known})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entries as JSON holds them, from which `from_dict` makes the same card."""
+        entries = {f.name: getattr(self, f.name) for f in fields(self)}
+        more = entries.pop("more")
+        entries["shape"] = list(self.shape)
+        entries["errors"] = {f"{sigma:g}": error for sigma, error in self.errors.items()}
+        entries["quality"] = [dict(row) for row in self.quality]
+        # A bound that is null says that there is none; anything else that is empty is left out.
+        kept = {k: v for k, v in entries.items() if k in ("low", "high") or _told(v)}
+        return {k: kept[k] for k in _ORDER if k in kept} | dict(more)
+
+
+def _defaults(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """What cards did not say before they had ranges: all priors were of pictures in [0, 1]."""
+    if "low" in entries or "high" in entries:
+        return {}
+    training, architecture = entries.get("training"), entries["architecture"]
+    errors = training.get(_ERRORS) if isinstance(training, Mapping) else None
+    found: dict[str, Any] = {"low": 0.0, "high": 1.0, "errors": errors or {}}
+    if isinstance(architecture, Mapping):
+        network = architecture.get("network")
+        std = architecture.get("std", network.get("std") if isinstance(network, Mapping) else None)
+        found["spread"] = std
+    return found
+
+
+def _told(value: Any) -> bool:
+    return value is not None and not (isinstance(value, str | Mapping | Sequence) and not value)
+
+
+def _number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise BasisError(f"{where}: {key} must be a number, not {value!r}")
+    return value
+
+
+def _optional(value: Any, key: str, where: str) -> float | None:
+    return None if value is None else _number(value, key, where)
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise BasisError(f"{where}: {key} must be text, not {value!r}")
+    return value
+
+
+def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BasisError(f"{where}: {key} must be an object of entries, not {value!r:.60}")
+    return value
+
+
+def _optional_mapping(value: Any, key: str, where: str) -> Mapping[str, Any] | None:
+    return None if value is None else _mapping(value, key, where)
+
+
+def _shape(value: Any, key: str, where: str) -> tuple[int, ...]:
+    whole = isinstance(value, list | tuple) and len(value) > 0
+    if not whole or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in value):
+        raise BasisError(f"{where}: shape must be [channels, sides...], not {value!r:.60}")
+    return tuple(value)
+
+
+def _curve(value: Any, key: str, where: str) -> dict[float, float]:
+    try:
+        curve = {float(s): float(e) for s, e in _mapping(value, key, where).items()}
+    except (TypeError, ValueError) as error:
+        raise BasisError(f"{where}: {key} must map noise levels to numbers ({error})") from error
+    if any(not (s > 0 and e > 0 and math.isfinite(s * e)) for s, e in curve.items()):
+        raise BasisError(f"{where}: {key} must map positive noise levels to positive numbers")
+    return curve
+
+
+def _rows(value: Any, key: str, where: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list | tuple):
+        raise BasisError(f"{where}: {key} must be a list, not {value!r:.60}")
+    return tuple(_mapping(row, key, where) for row in value)
+
+
+def _count(value: Any, key: str, where: str) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise BasisError(f"{where}: {key} must be a whole number, not {value!r}")
+    return value
+
+
+# How each entry is read from JSON.
+_READERS: dict[str, Any] = {
+    "name": _text,
+    "title": _text,
+    "architecture": _mapping,
+    "shape": _shape,
+    "sigma_min": _number,
+    "sigma_max": _number,
+    "low": _optional,
+    "high": _optional,
+    "center": _optional,
+    "spread": _optional,
+    "errors": _curve,
+    "data": _mapping,
+    "training": _mapping,
+    "parameters": _count,
+    "sha256": _text,
+    "licence": _text,
+    "note": _text,
+    "quality": _rows,
+    "energies": _optional_mapping,
+}
+_ORDER = tuple(_READERS)

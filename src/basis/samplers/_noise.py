@@ -1,0 +1,55 @@
+"""Random numbers that depend on an item and on nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Noise:
+    """Random numbers from one generator per item, so that no item depends on its batch.
+
+    Args:
+        seeds: One integer per item.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        # On the CPU whatever the device, so that a seed means the same everywhere.
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers in the shape, precision and place of `like` (batch first)."""
+        out = torch.empty(like.shape, dtype=like.dtype)
+        for row, generator in zip(out, self.generators, strict=True):
+            row.normal_(generator=generator)
+        return out.to(like.device)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Numbers uniform in [0, 1), as in `normal`."""
+        out = torch.empty(like.shape, dtype=like.dtype)
+        for row, generator in zip(out, self.generators, strict=True):
+            row.uniform_(generator=generator)
+        return out.to(like.device)
+
+
+def item_seeds(observation: Tensor, samples: int, seed: int, label: str = "") -> list[list[int]]:
+    """Seeds per item and sample that depend on what is observed, not on its place in a batch.
+
+    Equal observations in one batch are told apart by counting them, so that repeating a mixture
+    gives independent draws.
+    """
+    met: Counter[bytes] = Counter()
+    seeds = []
+    for item in observation.detach().to("cpu", torch.float32):
+        content = hashlib.sha256(item.contiguous().numpy().tobytes()).digest()
+        row = []
+        for sample in range(samples):
+            key = f"{seed}/{met[content]}/{sample}/{label}".encode() + content
+            row.append(int.from_bytes(hashlib.sha256(key).digest()[:8], "little") >> 1)
+        met[content] += 1
+        seeds.append(row)
+    return seeds

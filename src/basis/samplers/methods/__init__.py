@@ -1,0 +1,1 @@
+"""One sampler a file, named as its file, with its citation."""

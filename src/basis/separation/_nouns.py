@@ -1,0 +1,124 @@
+"""Checks of the three nouns: prior, mixing and sampler, and of the observation that goes with
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from basis._errors import BasisError
+from basis.mixings import Mixing, mixture
+from basis.priors import Prior
+from basis.samplers import SAMPLERS, Sampler
+
+
+def check_nouns(
+    prior: Prior | Sequence[Prior], alphas: Sequence[float] | None, mixing: Mixing | None
+) -> tuple[list[Prior], Mixing]:
+    """One prior per source and the mixing, after checking that they fit each other."""
+    given = [prior] if isinstance(prior, Prior) else list(prior)
+    if not given or not all(isinstance(p, Prior) for p in given):
+        raise BasisError("prior must be a prior or a non-empty list of priors")
+    if len({p.shape for p in given}) > 1:
+        shapes = ", ".join(str(p.shape) for p in given)
+        raise BasisError(f"all priors must have one signal shape; these have {shapes}")
+    if mixing is not None and alphas is not None:
+        raise BasisError("give alphas or mixing, not both")
+    if mixing is None:
+        mixing = mixture((1.0,) * max(2, len(given)) if alphas is None else alphas)
+    elif not isinstance(mixing, Mixing):
+        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
+    mixing = mixing.fit(given[0].shape)
+    if len(given) == 1:
+        given = given * mixing.sources
+    if len(given) != mixing.sources:
+        raise BasisError(
+            f"{len(given)} priors for {mixing.sources} sources: give one prior for all or one per "
+            "source"
+        )
+    return given, mixing
+
+
+def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:
+    """The observation where the prior computes, after checking that it fits prior and mixing."""
+    if not isinstance(observation, Tensor):
+        raise BasisError(f"the mixture must be a tensor, not {type(observation).__name__}")
+    wanted = mixing.observed_shape(priors[0].shape)
+    shape = tuple(observation.shape)
+    if shape[1:] != wanted or len(shape) != len(wanted) + 1:
+        raise BasisError(
+            f"the mixture has shape {shape}; prior {priors[0].name!r} and this mixing take "
+            f"(batch, {', '.join(map(str, wanted))}){_remedy(shape, wanted)}"
+        )
+    if not len(observation):
+        raise BasisError("the batch of mixtures is empty; give at least one")
+    if observation.dtype not in (torch.float32, torch.float64):
+        raise BasisError(f"the mixture must be float32 or float64, not {observation.dtype}")
+    if not torch.isfinite(observation).all():
+        raise BasisError("the mixture holds NaN or infinite values; every value must be a number")
+    _check_reach(observation, priors, mixing)
+    device = priors[0].device
+    return observation if device is None else observation.to(device)
+
+
+def _check_reach(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> None:
+    """Refuses values that are far from anything that sources in their range can make."""
+    lows, highs = [p.low for p in priors], [p.high for p in priors]
+    bottom = None if None in lows else min(lows)  # type: ignore[type-var]
+    top = None if None in highs else max(highs)  # type: ignore[type-var]
+    low, high = mixing.reach(bottom, top)
+    seen = mixing.observe(observation)
+    least, most = seen.min().item(), seen.max().item()
+    if low is None or high is None:
+        return
+    slack = high - low + 10 * mixing.noise
+    if least < low - slack or most > high + slack:
+        raise BasisError(
+            f"the mixture's values go from {least:g} to {most:g}, where sources in "
+            f"[{bottom:g}, {top:g}] make {low:g} to {high:g}: divide 8-bit pixels by 255, and give "
+            "the alphas it was mixed with"
+        )
+
+
+def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    if len(shape) != len(wanted) + 1:
+        return ""
+    if shape[1] != wanted[0]:
+        return "; a prior of colour images is cifar10" if shape[1] == 3 and wanted[0] == 1 else ""
+    larger = all(a >= b for a, b in zip(shape[2:], wanted[1:], strict=True))
+    sides = ", ".join(map(str, shape[2:]))
+    return f"; basis.priors.Tiled(prior, {sides}) takes larger ones" * larger
+
+
+def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
+    """A sampler from its name and settings."""
+    if isinstance(sampler, Sampler):
+        if options:
+            raise BasisError(
+                f"settings ({', '.join(options)}) go with a sampler's name; this one is made "
+                "already"
+            )
+        return sampler
+    if sampler not in SAMPLERS:
+        raise BasisError(f"unknown sampler {sampler!r}: give one of {', '.join(SAMPLERS)}")
+    kind = SAMPLERS[sampler]
+    known = [f.name for f in dataclasses.fields(kind)]
+    for name in options:
+        if name not in known:
+            raise BasisError(
+                f"sampler {sampler!r} has no setting {name!r}; it has {', '.join(known)}"
+            )
+    for f in dataclasses.fields(kind):
+        value = options.get(f.name, f.default)
+        if f.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise BasisError(f"{f.name} must be a whole number, not {value!r}")
+        if str(f.type).startswith("float") and (
+            isinstance(value, bool) or not isinstance(value, int | float | None)
+        ):
+            raise BasisError(f"{f.name} must be a number, not {value!r}")
+    return kind(**options)

@@ -1,0 +1,201 @@
+"""Plans: how many chains of which sampler, how the best is chosen, and how the answer is polished.
+
+Chains of the split-Gibbs sampler end in one of several explanations of a mixture, most often the
+right one. So: draw some, rank them, noise the best one a little and draw again around it (only for
+mixtures whose chains disagree), and end with the mean of a few short chains around the winner,
+which is some dB nearer to the truth than any one draw.
+
+A run of one sampler is a plan of one round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from basis._errors import BasisError
+from basis.samplers import Gibbs, Sampler
+from basis.separation._order import ORDER
+from basis.separation._ranking import Choice, Ranking
+
+Effort = Literal["fast", "balanced", "best"]
+EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=True))
+"""Named efforts, in network calls per source."""
+DEFAULT_EFFORT: Effort = "balanced"
+
+_MANY = 150  # network calls per source that are enough for several chains and second looks
+_STEPS = 40  # of one of several chains
+_STARTS = (2.0, 1.5, 7 / 6)  # noise levels from which to look again, in spreads
+
+
+@dataclass(frozen=True)
+class Round:
+    """Several chains of a sampler for each mixture.
+
+    Attributes:
+        chains: Chains per mixture.
+        sampler: What each of them runs.
+        start: Noise level in spreads of the prior that chains around the best answer so far begin
+            from; None starts from nothing.
+        finish: Whether a chain ends with one denoising and a projection onto what was observed.
+    """
+
+    chains: int
+    sampler: Sampler
+    start: float | None = None
+    finish: bool = True
+
+    def __post_init__(self) -> None:
+        if self.chains < 1:
+            raise BasisError(f"chains must be at least 1, not {self.chains}")
+        if not isinstance(self.sampler, Sampler):
+            raise BasisError(f"a round takes a sampler, not {self.sampler!r}")
+
+    @property
+    def calls(self) -> int:
+        """Network calls per source: every step, and one to take off the last noise."""
+        return self.chains * (self.sampler.calls + self.finish)
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of the round."""
+        return {
+            "chains": self.chains,
+            "sampler": self.sampler.settings(),
+            "start": self.start,
+            "finish": self.finish,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a separation does; `separate(effort=Plan(...))` runs it.
+
+    Attributes:
+        rounds: The first draws from nothing, the others around the best so far.
+        polish: A last round whose mean is the answer; None leaves the best sample as it is.
+        ranking: How the best is chosen.
+        certain: Mixtures whose chains all lie within this root-mean-square distance of the best, in
+            spreads of the prior, take no further rounds.
+        order: Whether sources that the mixing treats alike but that have different priors are put
+            in the order that the priors prefer.
+    """
+
+    rounds: tuple[Round, ...]
+    polish: Round | None = None
+    ranking: Ranking = field(default_factory=Ranking)
+    certain: float = 1 / 6
+    order: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.rounds:
+            raise BasisError("a plan needs at least one round")
+        if self.rounds[0].start is not None:
+            raise BasisError("the first round of a plan starts from nothing: leave its start out")
+        later = [*self.rounds[1:], *([self.polish] if self.polish else [])]
+        if any(r.start is None for r in later):
+            raise BasisError("rounds after the first, and the polish, need a start")
+
+    def calls(self, sources: int = 2) -> int:
+        """Network calls per source when no mixture stops early."""
+        total = ORDER.calls(sources) if self.order else 0
+        for number, r in enumerate(self.rounds):
+            total += r.calls + self.ranking.calls(r.chains + (number > 0))
+        return total + (self.polish.calls if self.polish else 0)
+
+    @property
+    def steps(self) -> int:
+        """Sampling steps when no mixture stops early."""
+        last = [self.polish] if self.polish else []
+        return sum(r.sampler.total for r in (*self.rounds, *last))
+
+    @property
+    def widest(self) -> int:
+        """The most chains that any round has."""
+        return max(r.chains for r in (*self.rounds, *([self.polish] if self.polish else [])))
+
+    def with_choice(self, samples: int | None, choose: Choice | None) -> Plan:
+        """The same plan with so many chains in its first round, or chosen in another way."""
+        first, *others = self.rounds
+        first = replace(first, chains=samples or first.chains)
+        ranking = replace(self.ranking, by=choose or self.ranking.by)
+        return replace(self, rounds=(first, *others), ranking=ranking)
+
+    def settings(self) -> dict[str, Any]:
+        """What a run's record says of its plan."""
+        first = self.rounds[0]
+        if len(self.rounds) == 1 and self.polish is None and not self.order:
+            return {
+                **first.sampler.settings(),
+                "samples": first.chains,
+                "choose": self.ranking.by,
+                "finish": first.finish,
+            }
+        return {
+            "name": "search",
+            "rounds": [r.settings() for r in self.rounds],
+            "polish": self.polish.settings() if self.polish else None,
+            "ranking": vars(self.ranking),
+            "certain": self.certain,
+            "order": self.order,
+        }
+
+
+def one_round(sampler: Sampler, samples: int, choose: Choice, finish: bool) -> Plan:
+    """The plan that a single sampler is."""
+    return Plan((Round(samples, sampler, finish=finish),), ranking=Ranking(choose))
+
+
+def plan_for(
+    effort: Effort | str | int | None = None, sources: int = 2, *, ordered: bool = False
+) -> Plan:
+    """The recommended plan for a named effort or for a number of evaluations per mixture.
+
+    Named efforts are so many network calls per source, that is twice as many evaluations for two
+    sources; None is "balanced".
+
+    Args:
+        ordered: Whether sources are to be put in the order that their priors prefer, where the
+            effort is enough for that.
+    """
+    effort = DEFAULT_EFFORT if effort is None else effort
+    if isinstance(effort, str):
+        if effort not in EFFORTS:
+            raise BasisError(
+                f"effort must be {', '.join(EFFORTS)} or a number of evaluations, not {effort!r}"
+            )
+        calls = EFFORTS[effort]
+    elif isinstance(effort, bool) or not isinstance(effort, int):
+        raise BasisError(
+            f"effort must be {', '.join(EFFORTS)}, a whole number of evaluations or a Plan, "
+            f"not {effort!r}"
+        )
+    else:
+        calls = effort // sources
+    if calls < 4:
+        raise BasisError(
+            f"an effort of {effort} evaluations is too small: give at least {4 * sources} "
+            f"for {sources} sources"
+        )
+    left = calls - ORDER.calls(sources)
+    return replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
+
+
+def _plan(calls: int) -> Plan:
+    """The best plan found for so many network calls per source."""
+    if calls < 40:
+        return Plan((Round(1, Gibbs(steps=calls - 1)),))
+    if calls < _MANY:
+        quick, ranking = Round(4, Gibbs(steps=3), 2 / 3), Ranking(levels=(2 / 3,))
+        steps = (calls - quick.calls - ranking.calls(2)) // 2 - 1
+        return Plan((Round(2, Gibbs(steps=steps)),), quick, ranking)
+    polish, ranking = Round(8, Gibbs(steps=5), 1.0), Ranking()
+    look = Round(8, Gibbs(steps=12), _STARTS[0])
+    left = calls - polish.calls
+    chain = _STEPS + 1 + ranking.calls(2) // 2
+    again = look.calls + ranking.calls(look.chains + 1)
+    looks = max(0, min(len(_STARTS), (left - 8 * chain) // again))
+    left -= looks * again
+    chains = max(2, left // chain)
+    steps = left // chains - 1 - ranking.calls(2) // 2
+    others = tuple(replace(look, start=start) for start in _STARTS[:looks])
+    return Plan((Round(chains, Gibbs(steps=steps)), *others), polish, ranking)

@@ -1,0 +1,29 @@
+"""card.json: the card of a prior's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from basis._errors import BasisError
+from basis._files import write_text
+from basis.priors import Card
+
+CARD = "card.json"
+
+
+def read_card(folder: str | Path) -> Card:
+    """The card of a prior's folder, checked to hold what loading needs."""
+    path = Path(folder) / CARD
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BasisError(
+            f"{folder} is not a prior's folder: {path.name} cannot be read ({error})"
+        ) from error
+    return Card.from_dict(entries, str(path))
+
+
+def write_card(folder: str | Path, card: Card) -> None:
+    """Writes a card into a prior's folder, whole or not at all."""
+    write_text(Path(folder) / CARD, json.dumps(card.to_dict(), indent=2) + "\n")

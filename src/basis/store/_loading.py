@@ -1,0 +1,78 @@
+"""Loading priors: by name, from a folder, or from the model hub.
+
+A folder holds `card.json` and `weights.safetensors`, or a pipeline in diffusers' layout. Nothing is
+ever unpickled but tensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from basis._errors import BasisError
+from basis._weights import channels_last, put_weights
+from basis.adapters import find_pipeline, from_diffusers
+from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
+from basis.store._architectures import build_module
+from basis.store._card_files import CARD, read_card
+from basis.store._lookup import find_entry, make_prior, prior_folder
+from basis.store._weight_files import WEIGHTS, checked_weights
+
+
+def load_prior(
+    source: str | Path,
+    *,
+    root: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Prior:
+    """Loads a prior by name ("mnist"), from a folder, or from the model hub ("owner/name").
+
+    Args:
+        source: A name from `list_priors`; a folder with a card and weights, or with a diffusers
+            pipeline; or a name on the model hub (`hf:owner/name` says so expressly), which needs
+            the package huggingface_hub.
+        root: The data root whose `priors` folder is searched after the package's own.
+        device, dtype: Where, and in which precision, it computes.
+
+    The prior is in evaluation mode and its weights do not ask for gradients.
+    """
+    entry = find_entry(source, root)
+    if entry is not None and entry.maker is not None:
+        return make_prior(entry.maker).to(device, dtype)
+    folder = prior_folder(source, entry, root)
+    if (folder / CARD).is_file():
+        prior = _read_prior(folder)
+    elif find_pipeline(folder):
+        prior = from_diffusers(folder)
+    else:
+        raise BasisError(
+            f"{folder} is not a prior's folder: it holds neither {CARD} nor a diffusers pipeline "
+            "(unet/ and scheduler/)"
+        )
+    prior.eval().requires_grad_(False)
+    if not prior.has_likelihood:  # likelihood models were measured to gain nothing by it
+        channels_last(prior)
+    return prior.to(device, dtype)
+
+
+def _read_prior(folder: Path) -> DenoiserPrior | LikelihoodPrior:
+    card = read_card(folder)
+    module = build_module(card.architecture)
+    refusal = f"{folder / WEIGHTS} does not fit the architecture on its card"
+    put_weights(module, checked_weights(folder, card.sha256), refusal)
+    kind = LikelihoodPrior if hasattr(module, "log_prob") else DenoiserPrior
+    return kind(
+        module,
+        card.shape,
+        card.sigma_min,
+        card.sigma_max,
+        name=card.name,
+        low=card.low,
+        high=card.high,
+        center=card.center,
+        spread=card.spread,
+        errors=card.errors,
+        card=card,
+    )

@@ -1,0 +1,103 @@
+"""Names of priors: the package's own, those below the data root, those of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from basis._errors import BasisError
+from basis.data import data_root
+from basis.priors import Card, Prior
+from basis.store._card_files import CARD, read_card
+from basis.store._hub import fetch, hub_name
+
+EMBEDDED = Path(__file__).parent / "embedded"
+"""Where the priors lie that ship with the package."""
+_GROUP = "basis.priors"
+
+
+@dataclass(frozen=True)
+class PriorEntry:
+    """A prior that `load_prior` can find by name: in a folder, or made by an installed package."""
+
+    name: str
+    folder: Path | None
+    card: Card | None
+    maker: EntryPoint | None = None
+
+    @property
+    def title(self) -> str:
+        """One line about it."""
+        if self.card is not None:
+            return self.card.title
+        assert self.maker is not None
+        package = self.maker.dist.name if self.maker.dist else self.maker.module
+        return f"made by the package {package}"
+
+    def record(self) -> dict[str, Any]:
+        """The entries of its card, or what there is to say without one."""
+        if self.card is not None:
+            return self.card.to_dict()
+        return {"name": self.name, "title": self.title}
+
+
+def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
+    """The priors that can be loaded by name.
+
+    These are the package's, those below the data root, and those of installed packages.
+    """
+    entries: dict[str, PriorEntry] = {}
+    for place in (EMBEDDED, data_root(root) / "priors"):
+        for path in sorted(place.glob(f"*/{CARD}")):
+            name = path.parent.name
+            entries.setdefault(name, PriorEntry(name, path.parent, read_card(path.parent)))
+    for maker in entry_points(group=_GROUP):
+        entries.setdefault(maker.name, PriorEntry(maker.name, None, None, maker))
+    return list(entries.values())
+
+
+def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
+    """The folder of a prior given by name, by folder, or by its name on the model hub."""
+    return prior_folder(source, find_entry(source, root), root)
+
+
+def find_entry(source: str | Path, root: str | Path | None) -> PriorEntry | None:
+    """The entry of this name, where the source is a plain name."""
+    if not isinstance(source, str) or Path(source).name != source:
+        return None
+    return next((entry for entry in list_priors(root) if entry.name == source), None)
+
+
+def prior_folder(source: str | Path, entry: PriorEntry | None, root: str | Path | None) -> Path:
+    """The folder of an entry, or of a source that has none."""
+    if entry is not None and entry.folder is not None:
+        return entry.folder
+    path = Path(source)
+    if path.is_dir():
+        return path
+    wanted = hub_name(source)
+    if wanted is not None:
+        return fetch(wanted)
+    names = ", ".join(entry.name for entry in list_priors(root)) or "none"
+    raise BasisError(
+        f"unknown prior {str(source)!r}: give a folder, hf:owner/name for one on the model hub, "
+        f"or one of these names: {names}"
+    )
+
+
+def make_prior(maker: EntryPoint) -> Prior:
+    """The prior that an installed package makes."""
+    try:
+        made: Callable[[], Any] = maker.load()
+        prior = made()
+    except Exception as error:
+        # Another package's code: whatever it raises, the user is told whose it was.
+        raise BasisError(
+            f"prior {maker.name!r}: {maker.value} failed with {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(prior, Prior):
+        raise BasisError(f"prior {maker.name!r}: {maker.value} did not return a Prior")
+    return prior

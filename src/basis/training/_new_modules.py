@@ -1,0 +1,96 @@
+"""Untrained networks that fit the data at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from basis._errors import BasisError
+from basis.families import Family
+from basis.priors import Prior
+from basis.store import load_prior
+from basis.training._signals import Signals
+
+
+def new_module(
+    family: Family, signals: Signals, sizes: Any, *, conditioned: bool, seed: int
+) -> nn.Module:
+    """An untrained network of a family for signals of this shape and range.
+
+    Args:
+        family: The kind of network.
+        signals: The data.
+        sizes: Sizes other than the family's, as a mapping or as its dataclass; what the data
+            decides (channels, sides, mean, standard deviation) is filled in.
+        conditioned: Whether one model is to answer for all noise levels.
+        seed: Of the first weights.
+    """
+    if family.unit_range and (signals.low, signals.high) != (0.0, 1.0):
+        raise BasisError(
+            f"{family.kind} takes values in [0, 1] alone (low=0, high=1), not low {signals.low} "
+            f"and high {signals.high}"
+        )
+    mean, std = signals.moments()
+    values = family_sizes(family, signals, sizes) | {"conditioned": conditioned}
+    names = {f.name for f in fields(family.sizes)} if family.sizes else set()
+    values = {name: value for name, value in values.items() if name in names}
+    architecture = {"kind": family.kind, "network": values, "mean": mean, "std": std}
+    try:
+        # The caller's own random numbers are left alone.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module: nn.Module = family.build_module(architecture)
+        check = getattr(module, "check_shape", None)
+        if check is not None:
+            check(signals.shape)
+    except BasisError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise BasisError(f"{family.kind}: {error}") from error
+    return module
+
+
+def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]:
+    """The sizes that were given, with what the data decides filled in."""
+    if sizes is None:
+        given: dict[str, Any] = {}
+    elif is_dataclass(sizes) and not isinstance(sizes, type):
+        given = asdict(sizes)
+    elif isinstance(sizes, Mapping):
+        given = dict(sizes)
+    else:
+        raise BasisError(f"sizes must be a mapping or the family's dataclass, not {sizes!r:.60}")
+    family.make_sizes(given)  # an unknown size is told before anything is built
+    shape = signals.shape
+    mean, std = signals.moments()
+    facts = {"shape": shape, "channels": shape[0], "dims": len(shape) - 1}
+    facts |= {"mean": mean, "std": std}
+    if any(f.name == "size" for f in fields(family.sizes or Family)):
+        if len(shape) != 3 or shape[1] != shape[2]:
+            sides = "x".join(map(str, shape[1:]))
+            raise BasisError(f"{family.kind} takes square images; these are {sides}")
+        facts["size"] = shape[1]
+    return given | facts
+
+
+def start_from(
+    module: nn.Module, init: str | Path | Prior, root: str | Path | None
+) -> nn.Module | None:
+    """Gives the module a prior's weights; returns the prior's variance head, if it has one."""
+    prior = init if isinstance(init, Prior) else load_prior(init, root=root)
+    source = getattr(prior, "module", None)
+    try:
+        # A variance head is not part of what is trained; it is fitted to the network at the end.
+        weights = source.state_dict()  # type: ignore[union-attr]
+        module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
+    except (AttributeError, RuntimeError) as error:
+        raise BasisError(
+            f"prior {prior.name!r} has another architecture than the network asked for"
+        ) from error
+    head: nn.Module | None = getattr(source, "head", None)
+    return head

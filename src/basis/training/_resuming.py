@@ -1,0 +1,70 @@
+"""What a run must have in common with the state it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from basis._errors import BasisError
+from basis.training._config import TrainConfig
+
+RESUMABLE = ("images", "cooldown")
+"""Settings that a resumed run may change: how long it goes on and how it ends."""
+
+
+def check_settings(folder: Path, saved: TrainConfig, config: TrainConfig) -> None:
+    """Refuses settings that a resumed run may not change."""
+    schedule = {name: getattr(config, name) for name in RESUMABLE}
+    if replace(saved, **schedule) == config:
+        return
+    was, now = asdict(saved), asdict(config)
+    changed = [f"{k} {was[k]} -> {now[k]}" for k in was if was[k] != now[k] and k not in schedule]
+    raise BasisError(
+        f"{folder} was trained with other settings ({', '.join(changed)}); resume with the same "
+        f"ones (only {' and '.join(RESUMABLE)} may change) or use another folder"
+    )
+
+
+def check_data(
+    folder: Path, meta: Mapping[str, Any], about: Mapping[str, Any], data: Mapping[str, Any]
+) -> None:
+    """Refuses to go on with other data than the state was trained on.
+
+    Args:
+        folder: The training folder.
+        meta: What the state says.
+        about: What the run says of itself.
+        data: The fingerprint of the run's data.
+
+    States of earlier versions have no fingerprint; what they say about themselves is compared, and
+    the next state saved carries the fingerprint.
+    """
+    if "data" in meta:
+        changed = _differences(meta["data"], data)
+    else:
+        changed = _differences(*(_known(source) for source in (meta.get("about", {}), about)))
+    if changed:
+        raise BasisError(
+            f"{folder} was trained on other data ({', '.join(changed)}); use another folder"
+        )
+
+
+def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    changed = [k for k in was if k in now and was[k] != now[k]]
+    if changed == ["sha256"]:
+        return ["the same number of images with other values"]
+    return [f"{k} {was[k]} -> {now[k]}" for k in changed if k != "sha256"]
+
+
+def _known(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's record of itself tells of its data."""
+    architecture = about.get("architecture", {})
+    network = architecture.get("network", {})
+    told = dict(about.get("data", {}))
+    for key in ("channels", "size", "mean", "std"):
+        value = architecture.get(key, network.get(key))
+        if value is not None:
+            told[key] = value
+    return told

@@ -1,0 +1,185 @@
+"""One call that trains a prior: what `basis train` does, for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from basis._errors import BasisError
+from basis.data import ImageSet
+from basis.families import Family, describe_module, find_family
+from basis.priors import Prior
+from basis.store import CARD, load_prior
+from basis.training._config import TrainConfig
+from basis.training._export import export_prior
+from basis.training._new_modules import new_module, start_from
+from basis.training._objectives import Denoising, Likelihood, Objective
+from basis.training._plot import plot_log
+from basis.training._sigmas import (
+    SigmaDraw,
+    discrete_sigmas,
+    focused_sigmas,
+    likelihood_sigmas,
+    one_sigma,
+)
+from basis.training._signals import Signals, as_signals, noise_unit
+from basis.training._state_files import STATE
+from basis.training._trainer import Trainer
+
+
+def train(
+    data: ImageSet | Tensor | np.ndarray[Any, Any],
+    out: str | Path,
+    *,
+    family: str = "unet",
+    sizes: Any = None,
+    config: TrainConfig | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    name: str | None = None,
+    held_out: int = 512,
+    init: str | Path | Prior | None = None,
+    single: float | None = None,
+    variance_images: int = 100_000,
+    about_data: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    progress: bool = True,
+    report: Callable[[str], None] | None = None,
+) -> Prior:
+    """Trains a prior in a folder, from wherever the folder left off, and returns it.
+
+    The folder then holds the prior (`basis.load_prior(out)`), the state to go on from, the log and
+    curve.png. Stopped by a signal, it holds the prior so far, and the same call goes on.
+
+    Args:
+        data: An `ImageSet`; uint8 values (n, channels, *size) that stand for [0, 1]; or floats of
+            any range and shape (n, channels, *size).
+        out: The folder. One that holds the run of other data, or a prior without a run, is refused.
+        family: The kind of network: "unet", "ncsn", "glow", "pixelcnn" or "vae".
+        sizes: Sizes of the network other than its family's own: a mapping, or a dataclass such as
+            `basis.nn.UNetConfig`. Channels, sides, mean and deviation are those of the data.
+        config: How to train; noise levels that it does not give suit the data.
+        low, high: Bounds of float values; None for none.
+        name: What the prior is called; the folder's name by default.
+        held_out: Items at the end of the data that are kept for validation.
+        init: A prior, or its name or folder, whose weights a new run starts from.
+        single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
+            families that can be either, such as "glow".
+        variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
+            each value, and no more than the run itself saw; 0 for none.
+        about_data: Anything else that the card shall say of the data.
+        root: The data root, in which `init` is looked for by name.
+        device: Where to compute.
+        progress: Whether to show a progress bar.
+        report: Called with lines about what happens.
+    """
+    folder, report = Path(out), report or (lambda line: None)
+    kind = find_family(family, trainable=True)
+    signals = as_signals(data, low, high)
+    check_folder(folder)
+    kept = split_size(signals, held_out)
+    unit = noise_unit(signals.values)
+    config = (config or TrainConfig()).in_units(unit)
+    if single is not None:
+        _check_single(kind, single)
+        config = replace(config, sigma_min=single, sigma_max=single)
+    conditioned = single is None
+    module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
+    head = start_from(module, init, root) if init is not None else None
+    sigmas, config = _noise_levels(kind, module, config, single)
+    trainer = Trainer(
+        module,
+        signals.values[:kept],
+        folder,
+        config,
+        held_out=signals.values[kept:],
+        about={
+            "architecture": describe_module(module),
+            "data": {"name": signals.name, "images": kept, **(about_data or {})},
+        },
+        sigmas=sigmas,
+        objective=_objective(kind, config, signals, unit),
+        device=device,
+    )
+    if trainer.step:
+        report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
+    complete = trainer.run(progress=progress)
+    if not complete:
+        variance_images = 0
+    elif init is None or head is not None:
+        # A short trial does not wait for long; only a head from nothing on a trained network
+        # needs all of it.
+        variance_images = min(variance_images, trainer.seen)
+    export_prior(
+        trainer,
+        signals,
+        kind,
+        name=name,
+        variance_images=max(0, variance_images),
+        head=head,
+        progress=progress,
+    )
+    curve = plot_log(folder)
+    if not complete:
+        seen = f"{trainer.seen:,} of {config.images:,} images"
+        report(f"stopped at {seen}; the same command goes on")
+    report(f"prior: {folder}  curve: {curve}")
+    return load_prior(folder, device=device)
+
+
+def check_folder(folder: Path, state: str = STATE) -> None:
+    """Refuses a folder that holds a prior but not the state of its training."""
+    if (folder / CARD).exists() and not (folder / state).exists():
+        raise BasisError(
+            f"{folder} holds a prior without the state of its training, which would be "
+            "overwritten; use another folder"
+        )
+
+
+def split_size(signals: Signals, held_out: int) -> int:
+    """How many items are trained on when this many are held out."""
+    count = len(signals.values)
+    if held_out < 1 or count <= held_out:
+        raise BasisError(
+            f"{signals.name} has {count} items; training needs more than the {held_out} kept for "
+            "validation, and at least one of those"
+        )
+    return count - held_out
+
+
+def _check_single(family: Family, single: float) -> None:
+    names = getattr(family.sizes, "__dataclass_fields__", {})
+    if "conditioned" not in names:
+        raise BasisError(f"a single noise level goes with architecture glow, not {family.kind}")
+    if single < 0:
+        raise BasisError(f"a noise level must be at least 0, not {single:g}")
+
+
+def _noise_levels(
+    family: Family, module: nn.Module, config: TrainConfig, single: float | None
+) -> tuple[SigmaDraw, TrainConfig]:
+    """How the family draws noise levels, and the settings with their range."""
+    if single is not None:
+        return one_sigma(single), config
+    if family.noise == "discrete":
+        levels = module.levels
+        assert isinstance(levels, Tensor)
+        low, high = levels.min().item(), levels.max().item()
+        return discrete_sigmas(levels), replace(config, sigma_min=low, sigma_max=high)
+    if family.noise == "continuous":
+        return likelihood_sigmas(config), config
+    return focused_sigmas(config), config
+
+
+def _objective(family: Family, config: TrainConfig, signals: Signals, unit: float) -> Objective:
+    if family.objective == "denoising":
+        return Denoising(unit)
+    steps = 255 if signals.values.dtype == torch.uint8 else 0
+    return Likelihood(config.score, signals.moments()[1], steps=steps, unit=unit)

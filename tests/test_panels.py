@@ -1,0 +1,106 @@
+"""Panels: what is drawn of pictures and of sound, by Pillow alone."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from basis import BasisError, mixture
+from basis.panels import grid, pictures_panel, separation_panel, states_panel, to_picture
+
+
+class Sum:
+    """A mixing as panels see one: any map with a residual."""
+
+    def __call__(self, x):
+        return x.sum(dim=1)
+
+    def residual(self, x, m):
+        return m - self(x)
+
+
+def pixels(picture):
+    return np.asarray(picture.convert("RGB")).astype(int)
+
+
+def test_pictures_show_their_range():
+    values = torch.tensor([[-1.0, 0.0, 1.0, 5.0]])[None]
+    assert pixels(to_picture(values, -1.0, 1.0))[0, :, 0].tolist() == [0, 128, 255, 255]
+    assert pixels(to_picture(values))[0, :, 0].tolist() == [0, 0, 255, 255]
+    assert pixels(to_picture(values, None, None))[0, :, 0].tolist() == [0, 42, 85, 255]
+    flat = to_picture(torch.full((1, 2, 2), 3.0), None, None)
+    assert pixels(flat).min() == pixels(flat).max()
+    assert to_picture(torch.rand(5, 4, 3)).size == (15, 4)  # no colour picture: side by side
+    with pytest.raises(BasisError, match="cannot be drawn"):
+        to_picture(torch.zeros(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("length", [2, 30, 5000])
+def test_a_waveform_goes_through_its_values(length):
+    rising = torch.linspace(-2, 2, length)[None]
+    drawn = pixels(to_picture(rising, -2.0, 2.0, cell=100))
+    assert drawn.shape == (100, 200, 3)
+    blue = (drawn == (59, 91, 219)).all(axis=-1)
+    assert blue.any(axis=0).all()  # no column without a line
+    heights = [np.flatnonzero(column).mean() for column in blue.T]
+    assert heights[0] > 95 and heights[-1] < 5
+    assert np.all(np.diff(heights) < 1.5)  # up and nowhere down
+    two = to_picture(rising.repeat(2, 1), -2.0, 2.0, cell=100)
+    assert two.size == (200, 200)
+    assert to_picture(torch.ones(1, 1), cell=20).size == (40, 20)
+    one = to_picture(rising[0], -2.0, 2.0, cell=100)
+    assert np.array_equal(pixels(one), drawn)
+
+
+def test_a_panel_needs_nothing_but_a_map_and_its_residual():
+    truth = torch.rand(3, 2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    ours = separation_panel(truth.sum(1), truth, Sum(), truth=truth)
+    theirs = separation_panel(truth.sum(1), truth, mixture((1.0, 1.0)), truth=truth)
+    assert np.array_equal(pixels(ours), pixels(theirs))
+    # The order of the sources is found: flipped ones give the same panel.
+    flipped = separation_panel(truth.sum(1), truth.flip(1), Sum(), truth=truth)
+    assert np.array_equal(pixels(ours), pixels(flipped))
+    assert not np.array_equal(
+        pixels(ours), pixels(separation_panel(truth.sum(1), truth * 0.9, Sum(), truth=truth))
+    )
+
+
+@pytest.mark.parametrize("size", [(64,), (8, 8)])
+def test_panels_of_negative_signals(size):
+    g = torch.Generator().manual_seed(0)
+    truth = torch.randn(2, 2, 1, *size, generator=g) - 5
+    bounds = {"low": None, "high": None}
+    panel = separation_panel(
+        truth.sum(1), truth.flip(1), Sum(), truth=truth, names=["a", "b"], title="t", **bounds
+    )
+    assert len(np.unique(pixels(panel).reshape(-1, 3), axis=0)) > 5
+    states = {1.0: truth + torch.randn(truth.shape, generator=g), 0.1: truth}
+    ranged = states_panel(truth.sum(1), states, **bounds)
+    assert ranged.size == states_panel(truth.sum(1), states).size
+    assert not np.array_equal(pixels(ranged), pixels(states_panel(truth.sum(1), states)))
+    rows = pictures_panel(truth, ["one", "two"], **bounds)
+    assert rows.size[0] > rows.size[1] / 2
+    sheet = grid(truth[:, 0], 2, cell=32, **bounds)
+    assert isinstance(sheet, Image.Image) and np.ptp(pixels(sheet)) > 100
+
+
+def test_titles_with_greek_letters_and_accents_have_glyphs():
+    from basis.panels._sheet import _font
+
+    font = _font(13)
+    unknown = bytes(font.getmask("\uf8ff"))
+    for letter in "σ×±éüñαжł–":
+        assert bytes(font.getmask(letter)) != unknown, letter
+
+
+def test_panels_need_no_plotting_library(tmp_path):
+    code = (
+        "import sys, torch; sys.modules['matplotlib'] = None; from basis import panels, mixture; "
+        "x = torch.rand(1, 2, 1, 4, 4); m = mixture((1.0, 1.0)); "
+        "panels.separation_panel(m(x), x, m, truth=x).save(sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "p.png")], check=True)
+    assert (tmp_path / "p.png").is_file()
