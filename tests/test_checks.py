@@ -100,7 +100,7 @@ def test_gaussian_errors_are_those_of_the_exact_prior():
 
 
 def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
-    """A prior of correlated signals of two channels and five steps, far from [0, 1], and draws of it.
+    """A prior of correlated signals, two channels of five steps, far from [0, 1]; and its draws.
 
     It is told `factor` times the true noise, and answers with `offset` too much.
     """

@@ -232,8 +232,8 @@ def ctx(tmp_path, monkeypatch):
     ctx = Context(ResultCache(tmp_path / "cache"), size=1e-6, data="sample", miniature=True)
     glow = Glow(GlowConfig(size=28, depth=1, width=4, conditioned=True, mean=0.13, std=0.31))
     for name in (
-        "mnist", "mnist-low", "mnist-high", "cifar10", "cifar10-animals", "cifar10-vehicles", "church",
-        "bedroom",
+        "mnist", "mnist-low", "mnist-high", "cifar10", "cifar10-animals", "cifar10-vehicles",
+        "church", "bedroom",
     ):  # fmt: skip
         ctx.priors[name] = DenoiserPrior(
             Denoiser(network, 0.13, 0.31), (1, 28, 28), 0.005, 10.0, name=name
