@@ -100,8 +100,7 @@ def test_gaussian_errors_are_those_of_the_exact_prior():
 
 
 def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
-    """A prior of correlated signals of two channels and five steps, far from [0, 1], and draws of
-    it.
+    """A prior of correlated signals, two channels of five steps, far from [0, 1]; and its draws.
 
     It is told `factor` times the true noise, and answers with `offset` too much.
     """
@@ -116,8 +115,7 @@ def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
         gain = covariance @ torch.linalg.inv(covariance + s**2 * torch.eye(10).double())
         return ((x.flatten(1).double() - mean) @ gain.T + mean + offset).view(x.shape).to(x)
 
-    prior = from_denoiser(denoise, (1, 2, 5), 0.1, 100.0, name="sound")
-    prior.shape = (2, 5)
+    prior = from_denoiser(denoise, (2, 5), 0.1, 100.0, name="sound")
     prior.low, prior.high, prior.spread = None, None, scale
     return prior, signals
 

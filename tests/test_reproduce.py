@@ -274,7 +274,7 @@ def test_every_table_is_made_in_miniature(name, ctx, tmp_path):
 
 def test_a_classifier_of_fewer_scenes_is_another_one(ctx, tmp_path, monkeypatch):
     class Corners:
-        def look(self, images):
+        def extract(self, images):
             return SimpleNamespace(features=1 + images[:, 0, 10:14, 10:14].flatten(1))
 
     monkeypatch.setattr(ctx, "feature_network", lambda name: Corners())

@@ -31,11 +31,9 @@ def value_scale(prior: Prior) -> float:
     It is high - low for a prior with bounds, so 1 for pictures in [0, 1]; a prior without bounds
     has the width that pictures of its standard deviation would have.
     """
-    low, high = getattr(prior, "low", 0.0), getattr(prior, "high", 1.0)
-    if low is not None and high is not None:
-        return high - low
-    spread = getattr(prior, "spread", None)
-    return 1.0 if spread is None else spread / _PICTURE_SPREAD
+    if prior.low is not None and prior.high is not None:
+        return prior.high - prior.low
+    return prior.spread / _PICTURE_SPREAD
 
 
 @dataclass(frozen=True)

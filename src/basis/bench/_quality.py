@@ -123,8 +123,7 @@ def _psnr(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:
     """PSNR per mixture on the range of the prior's values, (batch,)."""
     if prior is None:
         return metrics.psnr(estimate, truth)
-    low, high = getattr(prior, "low", 0.0), getattr(prior, "high", 1.0)
-    return metrics.psnr(estimate, truth, low, high, peak=value_scale(prior))
+    return metrics.psnr(estimate, truth, prior.low, prior.high, peak=value_scale(prior))
 
 
 def plot_quality(

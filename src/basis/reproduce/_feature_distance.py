@@ -19,7 +19,7 @@ ROOMS = ("perception",)
 
 def features(network: Any, images: Tensor) -> Tensor:
     """The features of images under a network, (n, features)."""
-    return network.look(images).features
+    return network.extract(images).features
 
 
 def reference(ctx: Context, network: Any, data: str, count: int) -> Gaussian:

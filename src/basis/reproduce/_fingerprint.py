@@ -62,7 +62,7 @@ def _describe_object(value: Any, above: tuple[int, ...]) -> dict[str, Any]:
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        names = [name for name in getattr(value, "__dict__", {}) if not name.startswith("_")]
+        names = [name for name in getattr(value, "__dict__", {}) if _is_public(name)]
     return about | {name: _describe(getattr(value, name), above) for name in sorted(names)}
 
 
@@ -79,7 +79,12 @@ def _describe_network(network: nn.Module, above: tuple[int, ...]) -> dict[str, A
 
 def _is_setting(name: str, value: Any) -> bool:
     plain = value is None or isinstance(value, bool | int | float | str | list | tuple | Mapping)
-    return not name.startswith("_") and (plain or dataclasses.is_dataclass(value))
+    return _is_public(name) and (plain or dataclasses.is_dataclass(value))
+
+
+def _is_public(name: str) -> bool:
+    # Whether a network is in training mode is set by whoever runs it.
+    return not name.startswith("_") and name != "training"
 
 
 def _describe_tensors(tensors: Mapping[str, Tensor]) -> str:

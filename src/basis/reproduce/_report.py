@@ -7,9 +7,9 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from basis._errors import BasisError
 from basis._files import write_text
@@ -47,6 +47,7 @@ def build_report(
         raise BasisError(f"unknown table {unknown[0]!r}: give all, or some of {', '.join(tables)}")
     for name in chosen:
         tables[name].share(size)  # a wrong size is refused before any work
+    _template()  # and so is a missing package
     sections: list[Section] = []
     for name in chosen:
         section = tables[name].run(ctx, size)
@@ -66,6 +67,25 @@ def write_report(sections: Sequence[Section], path: str | Path, *, command: str)
         path: The file.
         command: The command line that made it.
     """
+    text = _template().render(
+        sections=sections,
+        command=command,
+        versions=f"basis {__version__}, {_versions()}",
+        time=_time(sum(s.seconds for s in sections)),
+        evaluations=f"{sum(s.evaluations for s in sections):,}",
+    )
+    write_text(path, text + "\n")
+    return Path(path)
+
+
+def _template() -> Any:
+    """The template of the report."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise BasisError(
+            "the report needs jinja2: pip install 'basis-separation[reproduce]'"
+        ) from error
     environment = Environment(
         loader=PackageLoader("basis.reproduce", "templates"),
         autoescape=True,
@@ -75,15 +95,7 @@ def write_report(sections: Sequence[Section], path: str | Path, *, command: str)
     )
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters["origin"] = _origin
-    text = environment.get_template("report.html.j2").render(
-        sections=sections,
-        command=command,
-        versions=f"basis {__version__}, {_versions()}",
-        time=_time(sum(s.seconds for s in sections)),
-        evaluations=f"{sum(s.evaluations for s in sections):,}",
-    )
-    write_text(path, text + "\n")
-    return Path(path)
+    return environment.get_template("report.html.j2")
 
 
 def tables_markdown(sections: Sequence[Section], *, command: str) -> str:

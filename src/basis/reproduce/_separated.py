@@ -17,7 +17,7 @@ from basis.priors import Prior
 from basis.reproduce._context import Context
 from basis.reproduce._fingerprint import fingerprint
 from basis.reproduce._result_cache import CachedResult
-from basis.separation import Progress, make_sampler, plan_for, separate
+from basis.separation import Plan, Progress, make_sampler, plan_for, separate
 
 BATCH = 32
 """Mixtures in one cached result: what an interruption can cost at most."""
@@ -63,7 +63,8 @@ def run_key(settings: dict[str, Any], sources: int) -> Any:
         options = {name: value for name, value in settings.items() if name not in own}
         resolved: Any = make_sampler(settings["sampler"], **options)
     else:
-        resolved = plan_for(settings.get("effort"), sources)
+        effort = settings.get("effort")
+        resolved = effort if isinstance(effort, Plan) else plan_for(effort, sources)
     return {"settings": settings, "resolved": fingerprint(resolved)}
 
 

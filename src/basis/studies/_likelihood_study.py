@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from basis import metrics
 from basis._figures import Table
+from basis.checks import value_scale
 from basis.priors import Ladder, Prior
 from basis.separation import Result
 
@@ -31,8 +32,8 @@ def bits(
         noisy: Whether to add noise of that level first, which is what the model is a density of.
         seed: Seed of what is added.
     """
-    low, high = getattr(prior, "low", 0.0), getattr(prior, "high", 1.0)
-    step = None if low is None or high is None else (high - low) / 255
+    bounded = prior.low is not None and prior.high is not None
+    step = value_scale(prior) / 255 if bounded else None
     generator = torch.Generator().manual_seed(seed)
     within = (torch.rand(signals.shape, generator=generator) - 0.5) * (step or 0.0)
     noise = sigma * torch.randn(signals.shape, generator=generator) if noisy else 0.0
@@ -127,13 +128,14 @@ class SeparationCost:
 
 def separation_cost(prior: Prior, result: Result, truth: Tensor) -> SeparationCost:
     """Cost and quality of a separation, beside the true sources (batch, k, *prior.shape)."""
-    network = prior if isinstance(prior, nn.Module) else getattr(prior, "module", nn.Module())
     return SeparationCost(
         prior.name,
-        metrics.summarise(metrics.psnr(result.sources, truth)),
+        metrics.summarise(
+            metrics.psnr(result.sources, truth, prior.low, prior.high, peak=value_scale(prior))
+        ),
         result.evaluations,
         result.seconds / len(truth),
-        sum(p.numel() for p in network.parameters()),
+        sum(p.numel() for p in prior.parameters()),
     )
 
 
