@@ -31,7 +31,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_prob_is_the_density_of_the_map(kind):
-    """log p equals the standard normal density of the latents plus the log-determinant of the whole map."""
+    """log p is the normal density of the latents plus the log-determinant of the whole map."""
     glow = small(**kind)
     c = glow.config
     x = torch.rand(1, c.channels, c.size, c.size, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_data_dependent_start():
 
 
 def test_samples_follow_the_density():
-    """The mean log-density of its own samples is minus the entropy, which an affine flow has in closed form."""
+    """Its own samples have standard normal latents."""
     glow = small(coupling="additive", learned_top=False)
     sigma = torch.zeros(4000, dtype=torch.float64)
     x = glow.sample(sigma, generator=torch.Generator().manual_seed(0))
@@ -130,7 +130,7 @@ def test_sides_must_halve():
 
 @pytest.mark.filterwarnings("ignore:torch.lu is deprecated")
 def test_normflows_agrees():
-    """The same weights in another library's Glow blocks give the same log p, and the same gradient."""
+    """The same weights in another library's Glow give the same log p and gradient."""
     import normflows
 
     torch.manual_seed(2)

@@ -149,7 +149,7 @@ def test_ladder_saves_and_loads(tmp_path):
 
 
 def test_exact_prior_has_a_gaussian_oracle():
-    """A conditioned flow with no couplings left would be Gaussian; here the whole chain on a known density."""
+    """The whole chain on a known density, a Gaussian."""
     exact = GaussianMixture(torch.full((1, 1, 2, 2), 0.5), torch.tensor([0.04]))
     model = LikelihoodPrior({0.1: Level(0.1)}, (1, 2, 2), 0.1, 0.1)
     x = torch.rand(3, 1, 2, 2)
@@ -208,7 +208,7 @@ def test_study_command_measures_gradients_and_likelihoods(tmp_path, capsys):
 
 
 def test_studies_are_exact_for_a_gaussian():
-    """At the mean of N(mu, v), sigma |grad| is |n| sigma^2 / (v + sigma^2), and the code length is known."""
+    """At the mean of N(mu, v), sigma |grad| is |n| sigma^2 / (v + sigma^2); code length too."""
     mean = torch.full((1, 1, 16, 16), 0.5, dtype=torch.float64)
     prior = GaussianMixture(mean, torch.tensor([0.04], dtype=torch.float64))
     images = mean.expand(400, 1, 16, 16)

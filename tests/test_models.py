@@ -26,7 +26,7 @@ def test_pixels_see_only_those_before_them():
     x = torch.rand(1, 1, 5, 5, dtype=torch.float64)
     sigma = torch.full((1,), 0.1, dtype=torch.float64)
     base = model.log_prob(x, sigma)
-    # Change the last pixel: only its own conditional may differ, so a second change of it adds exactly.
+    # Any pixel counts; the Jacobian below says for which conditionals.
     for place in ((4, 4), (2, 2)):
         y = x.clone()
         y[..., place[0], place[1]] += 0.3

@@ -53,7 +53,7 @@ def test_gaussian_mixture_samples_have_its_moments(mixture_prior):
 
 
 def test_untrained_denoiser_is_the_best_linear_one():
-    """With a network that outputs zero, EDM's skip is the linear denoiser of data with that mean and deviation."""
+    """With a network that outputs zero, EDM's skip is the linear denoiser of such data."""
     prior = DenoiserPrior(Denoiser(UNet(UNetConfig()), 0.13, 0.31), (1, 28, 28), 0.005, 10.0)
     oracle = GaussianMixture(torch.full((1, 1, 28, 28), 0.13), torch.tensor([0.31**2]))
     x = torch.rand(2, 1, 28, 28)

@@ -171,7 +171,7 @@ def test_a_damaged_state_is_refused(tmp_path):
 
 
 def test_likelihood_models_learn_their_gradient_too():
-    """The second term is the denoising error of the gradient: known for a Gaussian, nought weight leaves code length."""
+    """The second term is the gradient's denoising error: known for a Gaussian."""
 
     class Gaussian(torch.nn.Module):
         def __init__(self):
@@ -189,7 +189,8 @@ def test_likelihood_models_learn_their_gradient_too():
     noisy = clean + sigma.view(-1, 1, 1, 1) * noise
     code = Likelihood().loss(model, clean, noisy, sigma)
     both = Likelihood(3.0, spread=0.5).loss(model, clean, noisy, sigma)
-    # sigma grad + n = n (1 - sigma^2 / (v + sigma^2)) = n v / (v + sigma^2), squared, in units of v / (v + sigma^2)
+    # sigma grad + n = n (1 - sigma^2 / (v + sigma^2)) = n v / (v + sigma^2), squared, in units of
+    # v / (v + sigma^2)
     left = 0.25 / (0.25 + sigma[1:] ** 2)
     error = (noise[1:].flatten(1).square().mean(1) * left).sum() / 4
     assert both.item() == pytest.approx((code + 3 * error).item())
@@ -385,7 +386,7 @@ def test_a_run_starts_from_a_prior_with_its_head(tmp_path):
 
 
 def test_unets_of_any_number_of_axes_fold_alike():
-    """A signal repeated along a second axis, and the two-dimensional fold, agree with the general one."""
+    """The general fold of a plane repeated along another axis is the two-dimensional one."""
     from basis.nn._unet import _fold, _unfold
 
     g = torch.Generator().manual_seed(0)
