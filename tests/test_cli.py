@@ -108,8 +108,10 @@ def test_evaluate_writes_its_figures(tmp_path, capsys):
 
 def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     run = tmp_path / "run"
-    training = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1,
-             "--batch", 16, "--warmup", 32, "--held-out", 64, "--variance-images", 1000]  # fmt: skip
+    training = [
+        "train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
+        "--warmup", 32, "--held-out", 64, "--variance-images", 1000,
+    ]  # fmt: skip
     words = [*training, "--out", run]
     assert main([str(w) for w in [*words, "--images", 64]]) == 0
     assert main([str(w) for w in [*words, "--images", 96]]) == 0
