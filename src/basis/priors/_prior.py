@@ -55,9 +55,9 @@ class Prior(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.shape = _check_shape(shape)
-        if not 0 < sigma_min <= sigma_max:
+        if not 0 <= sigma_min <= sigma_max:
             raise BasisError(
-                f"noise levels must be 0 < sigma_min <= sigma_max, not {sigma_min}, {sigma_max}"
+                f"noise levels must be 0 <= sigma_min <= sigma_max, not {sigma_min}, {sigma_max}"
             )
         if low is not None and high is not None and not low < high:
             raise BasisError(f"low must be less than high, not {low} and {high}")
