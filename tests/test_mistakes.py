@@ -96,8 +96,9 @@ def test_numbers_out_of_range(capsys, tmp_path):
         check_prior(load_prior("mnist"), torch.rand(2, 1, 28, 28))
     with pytest.raises(BasisError, match="function"):
         from_denoiser(3, (1, 4, 4), 0.01, 1.0)
-    with pytest.raises(BasisError, match="channels, height, width"):
-        from_denoiser(lambda x, s: x, (4, 4), 0.01, 1.0)
+    for shape in ((), (0, 4), ("a", 4)):
+        with pytest.raises(BasisError, match=r"shape must be \(channels, \*size\)"):
+            from_denoiser(lambda x, s: x, shape, 0.01, 1.0)
 
 
 def test_cards_that_lie_are_refused(tiny_prior, tmp_path):

@@ -63,7 +63,18 @@ def test_cost_counts_the_operations_of_tiles(tmp_path, capsys):
     assert (one.side, one.tiles, four.tiles) == (28, 1, 4)
     assert four.flops == 4 * one.flops > 1e8
     assert 0 < one.seconds < four.seconds * 2
-    words = ["study", "cost", "--prior", "mnist", "--steps", "10", "--out", str(tmp_path)]
+    words = [
+        "study",
+        "cost",
+        "--prior",
+        "mnist",
+        "--sampler",
+        "gibbs",
+        "--steps",
+        "10",
+        "--out",
+        str(tmp_path),
+    ]
     assert main([*words, "--sides", "28", "42"]) == 0
     assert "| mnist | 42x42 | 4 |" in capsys.readouterr().out
     assert (tmp_path / "cost.json").exists()

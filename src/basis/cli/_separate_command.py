@@ -145,9 +145,11 @@ def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> N
     worst = result.residual.max().item() / width * 255
     print(f"residual at most {worst:.2f}/255 rms, {result.seconds:.1f} s")
     if worst > 1 and not args.noise:
+        bounded = prior.low is not None and prior.high is not None
+        values = f"in [{prior.low:g}, {prior.high:g}]" if bounded else "of this prior"
         print(
-            "basis separate: warning: no sources in the prior's range make this mixture; are the "
-            "alphas those it was mixed with, and its values in their units?",
+            f"basis separate: warning: no sources {values} make this mixture; are the alphas "
+            "those it was mixed with, and its values in their units?",
             file=sys.stderr,
         )
 

@@ -22,7 +22,7 @@ examples:
       sigma |grad log p_sigma| at the paper's ten levels
   basis study likelihoods --priors mnist-glow --pairs 128 --sampler basis
       bits per dimension of test images and of separated sources
-  basis study cost --prior cifar10 --sides 32 64 256 --steps 98
+  basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
 
 gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md
@@ -119,7 +119,7 @@ def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str
     from basis.studies import cost_table, evaluation_cost
 
     costs = [evaluation_cost(p, side) for p in priors for side in args.sides or [None]]
-    steps = args.steps or SAMPLERS["gibbs"]().steps  # type: ignore[attr-defined]
+    steps = (sampler_from(args) or SAMPLERS["gibbs"]()).total
     table = cost_table(costs, steps, args.k).markdown()
     table += (
         f"\n{priors[0].device or 'cpu'}, {torch.get_num_threads()} threads, one image at a time.\n"

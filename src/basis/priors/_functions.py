@@ -76,7 +76,7 @@ class FunctionPrior(Prior):
         **settings: Any,
     ) -> None:
         if not sigma_min > 0:
-            raise BasisError(f"noise levels of a {kind} must be more than 0, not {sigma_min}")
+            raise BasisError(f"noise levels must be 0 < sigma_min, not {sigma_min}")
         super().__init__(shape, sigma_min, sigma_max, name=name, low=low, high=high, **settings)
         if not callable(function):
             raise BasisError(f"a {kind} must be a function of (x, sigma), not {function!r}")
