@@ -22,7 +22,7 @@ from basis.samplers._sampler import geometric, two_paces
 
 
 def independent_case():
-    """Two Gaussian sources with independent pixels, where the closed form is exact."""
+    """Two Gaussian sources with independent pixels, where the alternation alone is exact."""
     g = torch.Generator().manual_seed(5)
     priors = []
     for _ in range(2):
@@ -46,7 +46,7 @@ def clean_posterior(priors, alphas, m, tau):
 def test_gibbs_is_exact_for_independent_gaussians(tau):
     priors, m = independent_case()
     alphas, sigma, chains = (1.0, 0.5), 0.1, 20_000
-    sampler = Gibbs(steps=60, sigma_max=1.0, sigma_turn=0.3, sigma_min=sigma)
+    sampler = Gibbs(steps=60, sigma_max=1.0, sigma_turn=sigma, share=1.0)
     x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
     mean, covariance = clean_posterior(priors, alphas, m, tau)
     covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)

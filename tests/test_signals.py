@@ -101,7 +101,7 @@ def test_gibbs_is_exact_for_independent_values(bounds, tau, kind):
     priors, sigma = gaussians(bounds, correlated=False), 0.05
     mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
     m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
-    x = draw(Gibbs(steps=60, sigma_min=sigma), priors, mixing, m, 5000)
+    x = draw(Gibbs(steps=60, sigma_turn=sigma, share=1.0), priors, mixing, m, 5000)
     mean, covariance = exact(priors, mixing, m, tau**2)
     covariance = covariance + sigma**2 * torch.eye(20, dtype=torch.float64)
     assert_gaussian(x, mean, covariance)
@@ -131,6 +131,22 @@ def test_basis_has_the_posterior_of_correlated_values(bounds, tau):
     x = draw(sampler, priors, mixing, m, 2000)
     mean, covariance = exact(priors, mixing, m, sigma**2 + tau**2, sigma)
     assert_gaussian(x, mean, covariance, mean_slack=0.05, covariance_slack=0.1)
+
+
+@pytest.mark.parametrize(("bounds", "tau"), CASES)
+@pytest.mark.parametrize("kind", ["mixture", "linear"])
+def test_gibbs_as_it_is_by_default_has_the_posterior_of_correlated_values(bounds, tau, kind):
+    priors = gaussians(bounds, correlated=True)
+    mixing = mixing_of(kind).noisy(tau)
+    m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
+    r = separate(m, priors, mixing=mixing, sampler="gibbs", steps=600, samples=1000, chunk=1000)
+    x = r.samples[0].flatten(1)
+    mean, covariance = exact(priors, mixing.fit(SHAPE), m, tau**2)
+    deviation = covariance.diagonal().clamp_min(0).sqrt()
+    # Directions that the mixture fixes have no spread to measure by.
+    scale = deviation.clamp_min(0.1 * deviation.max())
+    assert ((x.mean(dim=0) - mean).abs() < 0.25 * scale).all()
+    assert abs(x.var(dim=0).sum() / covariance.trace() - 1) < 0.15
 
 
 @pytest.mark.parametrize("sampler", list(SAMPLERS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from basis.samplers._problem import Problem
@@ -27,6 +29,28 @@ def condition(
         observed = observed - temperature * tau * problem.noise.normal(observed)
     least = _SURE * problem.spread**2
     return problem.mixing.posterior_mean(drawn, observed, variance.clamp_min(least))
+
+
+def langevin_step(
+    problem: Problem, x: Tensor, sigma: float, rate: float, weight: float, temperature: float = 1.0
+) -> Tensor:
+    """One step of Langevin dynamics on p_sigma(x) N(m; A x, gamma^2), preconditioned by the mixing.
+
+    The step is that of a Gaussian given the mixture,
+
+        x + P (score + A^T (m - A x) / gamma^2) + sqrt(2 P) noise,
+        P = (1 / eta + A^T A / gamma^2)^-1,    eta = rate sigma^2,    gamma^2 = sigma^2 / weight,
+
+    which the mixing applies in closed form. Without noise (temperature 0) it climbs to the mode.
+    """
+    eta = rate * sigma**2
+    gamma = math.sqrt(sigma**2 / weight + problem.mixing.noise**2)
+    moved = x + eta * problem.score(x, sigma)
+    m = problem.observation
+    if temperature:
+        moved.add_(problem.noise.normal(x), alpha=temperature * math.sqrt(2 * eta))
+        m = m + temperature * math.sqrt(2) * gamma * problem.noise.normal(m)
+    return problem.mixing.posterior_mean(moved, m, eta, noise=gamma)
 
 
 def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:

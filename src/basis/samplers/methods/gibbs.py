@@ -1,9 +1,14 @@
-"""Split Gibbs: alternate between the noisy and the clean image, each drawn in closed form.
+"""Split Gibbs where modes are decided, Langevin dynamics where they are filled.
 
-The clean image given the noisy one is Gaussian to second order, with the mean and the variance that
+Above `sigma_turn`: alternate between the noisy and the clean signal, each drawn in closed form. The
+clean signal given the noisy one is Gaussian to second order, with the mean and the variance that
 the prior knows; given the mixture as well it is still Gaussian, and drawing it needs no inner loop.
 The alternation is that of DAPS (Zhang et al. 2024, arXiv:2407.01521), whose inner Langevin dynamics
 the closed form replaces.
+
+A variance for each value cannot say that values move together, so that the alternation is wrong
+within a mode where they do. Below `sigma_turn` preconditioned Langevin steps follow, which ask for
+the score alone and are right for any prior as steps grow in number.
 """
 
 from __future__ import annotations
@@ -16,25 +21,17 @@ import torch
 from torch import Tensor
 
 from basis.samplers._problem import Problem
-from basis.samplers._sampler import (
-    Sampler,
-    State,
-    check_numbers,
-    check_share,
-    geometric,
-    two_paces,
-)
-from basis.samplers._steps import condition, first_guess
+from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
+from basis.samplers._steps import condition, first_guess, langevin_step
 
 
 @dataclass(frozen=True)
 class Gibbs(Sampler):
-    """Denoise, draw, meet the mixture, add noise again: one network call a step.
+    """Denoise, draw, meet the mixture, add noise again; then Langevin: one network call a step.
 
-    It samples the posterior exactly when the clean image given the noisy one has independent
-    Gaussian pixels, and ever more nearly so as sigma falls; the last state is a sample with noise
-    sigma_min on it. Most steps go to the noise levels above `sigma_turn`, where it is decided which
-    stroke belongs to which source.
+    It samples the posterior up to the size and the number of its steps: the last state is a sample
+    with noise sigma_min on it. Most steps go to the noise levels above `sigma_turn`, where it is
+    decided what belongs to which source.
     """
 
     name: ClassVar[str] = "gibbs"
@@ -44,37 +41,60 @@ class Gibbs(Sampler):
     sigma_max: float | None = None
     """first noise level; 3 spreads of the prior by default"""
     sigma_turn: float | None = None
-    """where the slow part of the schedule ends; 7/6 spreads by default"""
+    """where Langevin dynamics take over; 7/6 spreads by default"""
     sigma_min: float | None = None
-    """last noise level; 1/6 spreads by default"""
-    share: float = 0.82
+    """last noise level; 0.1 spreads by default"""
+    share: float = 0.61
     """share of the steps spent above sigma_turn"""
+    rate: float = 1.0
+    """step size of the Langevin steps in units of sigma^2"""
+    weight: float = 4.0
+    """likelihood weight of the Langevin steps: gamma^2 = sigma^2 / weight"""
     temperature: float = 1.0
-    """scales the noise of the draw; 0 takes the mean instead, which no longer samples"""
+    """scales the noise of the draws; 0 takes means instead, which no longer samples"""
 
     def __post_init__(self) -> None:
-        check_numbers(self, steps=1, sigma_max=0.0, sigma_turn=0.0, sigma_min=0.0, temperature=0)
+        check_numbers(
+            self,
+            steps=1,
+            sigma_max=0.0,
+            sigma_turn=0.0,
+            sigma_min=0.0,
+            rate=0.0,
+            weight=0.0,
+            temperature=0,
+        )
         check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, turn, last = problem.levels(
-            (self.sigma_max, self.sigma_turn, self.sigma_min), (3, 7 / 6, 1 / 6)
+            (self.sigma_max, self.sigma_turn, self.sigma_min), (3, 7 / 6, 0.1)
         )
-        sigmas = two_paces(first, turn, last, self.steps, self.share)
-        yield from self._walk(problem, first_guess(problem), sigmas)
+        slow = round(self.share * self.steps)
+        yield from self._walk(problem, first_guess(problem), first, turn, last, slow)
 
     def resume(self, problem: Problem, clean: Tensor, sigma: float) -> Iterator[State]:
-        first, last = problem.levels((sigma, self.sigma_min), (1, 1 / 6))
-        yield from self._walk(problem, clean, geometric(first, last, self.steps + 1))
+        first, turn, last = problem.levels(
+            (sigma, self.sigma_turn, self.sigma_min), (1, 7 / 6, 0.1)
+        )
+        slow = round(self.share * self.steps) if first > turn else 0
+        yield from self._walk(problem, clean, first, turn, last, slow)
 
-    def _walk(self, problem: Problem, clean: Tensor, sigmas: list[float]) -> Iterator[State]:
-        """Goes down the noise levels from clean signals that are noised to the first of them."""
-        x = clean + sigmas[0] * problem.noise.normal(clean)
-        for step in range(self.steps):
-            mean, variance = problem.moments(x, sigmas[step])
+    def _walk(
+        self, problem: Problem, clean: Tensor, first: float, turn: float, last: float, slow: int
+    ) -> Iterator[State]:
+        """Goes down from clean signals that are noised to the first level."""
+        above = geometric(first, turn, slow + 1)
+        x = clean + above[0] * problem.noise.normal(clean)
+        for step in range(slow):
+            mean, variance = problem.moments(x, above[step])
             if self.temperature:
                 noise = problem.noise.normal(x)
                 mean = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
             clean = condition(problem, mean, variance, self.temperature)
-            x = clean + sigmas[step + 1] * problem.noise.normal(x)
-            yield State(x, sigmas[step + 1], step + 1, self.steps, level_done=True)
+            x = clean + above[step + 1] * problem.noise.normal(x)
+            yield State(x, above[step + 1], step + 1, self.steps, level_done=True)
+        quick = self.steps - slow
+        for step, sigma in enumerate(geometric(above[-1], last, quick) if quick else ()):
+            x = langevin_step(problem, x, sigma, self.rate, self.weight, self.temperature)
+            yield State(x, sigma, slow + step + 1, self.steps, level_done=True)

@@ -12,17 +12,24 @@ than sigma; and most steps go to the noise levels where the modes are decided.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from basis._errors import BasisError
 from basis.samplers._problem import Problem
-from basis.samplers._sampler import Sampler, State, check_numbers, check_share, two_paces
-from basis.samplers._steps import first_guess
+from basis.samplers._sampler import (
+    Sampler,
+    State,
+    check_numbers,
+    check_share,
+    geometric,
+    two_paces,
+)
+from basis.samplers._steps import first_guess, langevin_step
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,13 @@ class Langevin(Sampler):
 
     def __post_init__(self) -> None:
         check_numbers(
-            self, steps=1, sigma_max=0.0, sigma_turn=0.0, sigma_min=0.0, rate=0.0, weight=0.0
+            self,
+            steps=1,
+            sigma_max=0.0,
+            sigma_turn=0.0,
+            sigma_min=0.0,
+            rate=0.0,
+            weight=0.0,
         )
         check_share(self.share)
 
@@ -61,15 +74,17 @@ class Langevin(Sampler):
             (self.sigma_max, self.sigma_turn, self.sigma_min), (10 / 3, 1, 0.1)
         )
         sigmas = two_paces(first, turn, last, self.steps - 1, self.share)
-        clean, m = first_guess(problem), problem.observation
-        x = clean + first * problem.noise.normal(clean)
+        yield from self._walk(problem, first_guess(problem), sigmas)
+
+    def resume(self, problem: Problem, clean: Tensor, sigma: float) -> Iterator[State]:
+        first, last = problem.levels((sigma, self.sigma_min), (1, 0.1))
+        yield from self._walk(problem, clean, geometric(first, last, self.steps))
+
+    def _walk(self, problem: Problem, clean: Tensor, sigmas: list[float]) -> Iterator[State]:
+        """Goes down the noise levels from clean signals that are noised to the first of them."""
+        x = clean + sigmas[0] * problem.noise.normal(clean)
         for step, sigma in enumerate(sigmas, start=1):
-            eta = self.rate * sigma**2
-            gamma = math.sqrt(sigma**2 / self.weight + problem.mixing.noise**2)
-            moved = x + eta * problem.score(x, sigma)
-            moved.add_(problem.noise.normal(x), alpha=math.sqrt(2 * eta))
-            jittered = m + math.sqrt(2) * gamma * problem.noise.normal(m)
-            x = problem.mixing.posterior_mean(moved, jittered, eta, noise=gamma)
+            x = langevin_step(problem, x, sigma, self.rate, self.weight)
             yield State(x, sigma, step, self.steps, level_done=True)
         if not torch.isfinite(x).all():
             raise BasisError(f"the dynamics diverged: lower rate ({self.rate:g})")
