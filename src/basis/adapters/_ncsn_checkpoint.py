@@ -43,13 +43,13 @@ def read_ncsn(
         raise BasisError(
             f"{checkpoint} is no published NCSN: it has no begin_conv and normalizer.embed"
         ) from error
-    told = _read_config(Path(config)) if config is not None else {}
-    if told.get("logit_transform") == "true":
+    published = _read_config(Path(config)) if config is not None else {}
+    if published.get("logit_transform") == "true":
         raise BasisError(f"{config}: networks of logit-transformed images are not supported")
     known = {
-        "size": int(told.get("image_size", 28 if channels == 1 else 32)),
-        "sigma_max": float(told.get("sigma_begin", 1.0)),
-        "sigma_min": float(told.get("sigma_end", 0.01)),
+        "size": int(published.get("image_size", 28 if channels == 1 else 32)),
+        "sigma_max": float(published.get("sigma_begin", 1.0)),
+        "sigma_min": float(published.get("sigma_end", 0.01)),
         **{key: value for key, value in sizes.items() if value is not None},
     }
     try:

@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"{row:40} {metrics.summarise(values)} dB")
     residual = result.residual.max().item()
     in_steps = (low, high) == (0.0, 1.0)
-    told = f"{residual * 255:.3f}/255" if in_steps else f"{residual:.3g}"
-    print(f"residual: largest rms {told} over the mixtures")
+    text = f"{residual * 255:.3f}/255" if in_steps else f"{residual:.3g}"
+    print(f"residual: largest rms {text} over the mixtures")
     print(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
     if args.json:
         record = {

@@ -88,8 +88,8 @@ class Family:
             return None
         if self.belongs is not None and not self.belongs(module):
             return None
-        told = self.describe(module) if self.describe else {"network": asdict(module.config)}
-        return {"kind": self.kind, **told}
+        entry = self.describe(module) if self.describe else {"network": asdict(module.config)}
+        return {"kind": self.kind, **entry}
 
 
 def all_families() -> dict[str, Family]:
@@ -110,7 +110,7 @@ def find_family(kind: Any, *, trainable: bool = False) -> Family:
 def describe_module(module: Any) -> dict[str, Any]:
     """The `architecture` entry of a card from which this module can be built again."""
     for family in all_families().values():
-        told = family.describe_module(module)
-        if told is not None:
-            return told
+        entry = family.describe_module(module)
+        if entry is not None:
+            return entry
     raise BasisError(f"a {type(module).__name__} cannot be described by a card")

@@ -39,8 +39,8 @@ def _build(architecture: Mapping[str, Any]) -> Any:
 
 
 def _describe(module: Any) -> dict[str, Any]:
-    told = {"network": asdict(module.network.config), "mean": module.mean, "std": module.std}
-    return told | ({"variance": True} if module.head is not None else {})
+    entry = {"network": asdict(module.network.config), "mean": module.mean, "std": module.std}
+    return entry | ({"variance": True} if module.head is not None else {})
 
 
 FAMILY = Family(

@@ -74,9 +74,9 @@ def separation_panel(
     together = "sum" if k > 1 else "remade"
     columns.append(_column(together, remade, least, most, cell, opens_group=True))
     size = metrics.rms(residual).tolist()
-    told = [f"rms {255 * r:.2f}/255" if is_unit else f"rms {r:.2g}" for r in size]
+    misfits = [f"rms {255 * r:.2f}/255" if is_unit else f"rms {r:.2g}" for r in size]
     left = [residual_picture(r, (top - bottom) / RESIDUAL_GAIN or 1.0, cell=cell) for r in residual]
-    columns.append(Column(f"residual ×{RESIDUAL_GAIN}", left, told))
+    columns.append(Column(f"residual ×{RESIDUAL_GAIN}", left, misfits))
     return draw_sheet(columns, names, title, factor_for(sources[0, 0], cell))
 
 

@@ -65,7 +65,7 @@ def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]
         given = dict(sizes)
     else:
         raise BasisError(f"sizes must be a mapping or the family's dataclass, not {sizes!r:.60}")
-    family.make_sizes(given)  # an unknown size is told before anything is built
+    family.make_sizes(given)  # an unknown size is refused before anything is built
     shape = signals.shape
     mean, std = signals.moments()
     facts = {"shape": shape, "channels": shape[0], "dims": len(shape) - 1}

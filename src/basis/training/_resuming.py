@@ -62,9 +62,9 @@ def _known(about: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's record of itself tells of its data."""
     architecture = about.get("architecture", {})
     network = architecture.get("network", {})
-    told = dict(about.get("data", {}))
+    known = dict(about.get("data", {}))
     for key in ("channels", "size", "mean", "std"):
         value = architecture.get(key, network.get(key))
         if value is not None:
-            told[key] = value
-    return told
+            known[key] = value
+    return known
