@@ -8,7 +8,7 @@ import torch
 from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, separate
 from basis.metrics import psnr
 from basis.nn import Denoiser, UNet, UNetConfig
-from basis.samplers import Gibbs, Noise, Problem
+from basis.samplers import Ascent, Dirac, Gibbs, Langevin, Noise, Problem
 from basis.separation import EFFORTS, Plan, Ranking, Round, plan_for
 from basis.separation._order import ORDER, by_prior, needs_order
 from basis.training import fit_variance
@@ -242,3 +242,38 @@ def test_moments_without_a_head():
     unknown = DenoiserPrior(Denoiser(network, 0.2, 0.4), (1, 8, 8), 0.01, 2.0)
     _, variance = unknown.moments(x, 0.3)
     assert torch.allclose(variance, torch.tensor(0.045))
+
+
+def test_a_plan_of_ones_own(toy_prior, shapes):
+    """Any samplers in any rounds; evaluations are those that the plan announces."""
+    truth, m = shapes
+    plan = Plan(
+        (Round(3, Langevin(steps=7)), Round(2, Gibbs(steps=4), start=1.5)),
+        polish=Round(2, Ascent(steps=3), start=1.0),
+        ranking=Ranking("energy", levels=(0.5,), draws=1),
+        certain=0.0,
+    )
+    r = separate(m, toy_prior, effort=plan)
+    assert r.samples.shape[1] == 3
+    assert (r.spent == 2 * plan.calls(2)).all()
+    assert (r.residual < 1 / 255).all() and r.sources.shape == truth.shape
+    more = separate(m, toy_prior, effort=plan, samples=5)
+    assert more.samples.shape[1] == 5
+
+
+def test_plans_that_cannot_run_are_refused(toy_prior, shapes):
+    _, m = shapes
+    for make, says in [
+        (lambda: Plan(()), "at least one round"),
+        (lambda: Plan((Round(1, Gibbs(), start=1.0),)), "starts from nothing"),
+        (lambda: Plan((Round(1, Gibbs()), Round(1, Gibbs()))), "need a start"),
+        (lambda: Round(0, Gibbs()), "chains must be at least 1"),
+        (lambda: Round(1, "gibbs"), "a round takes a sampler"),
+        (lambda: Ranking(levels=()), "positive noise levels"),
+        (lambda: plan_for(3.5), "whole number of evaluations or a Plan"),
+    ]:
+        with pytest.raises(BasisError, match=says):
+            make()
+    late = Plan((Round(1, Gibbs(steps=2)),), polish=Round(1, Dirac(), start=1.0))
+    with pytest.raises(BasisError, match="cannot start from an earlier answer"):
+        separate(m, toy_prior, effort=late)
