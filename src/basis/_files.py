@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -14,7 +15,11 @@ from basis._errors import BasisError
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; moves it into place when the block ends well."""
+    """Yields a temporary path beside `path`; moves it into place when the block ends well.
+
+    What was written is on the disk before it gets its name, so that not even a power cut leaves a
+    file that is there but empty.
+    """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,9 +35,26 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         os.chmod(temporary, 0o666 & ~_umask())
+        sync(temporary)
         os.replace(temporary, path)
+        sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY if path.is_dir() or os.name != "nt" else os.O_RDWR)
+    except OSError:
+        return  # a folder on Windows cannot be opened, and needs not be
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise  # a disk that is full may say so only now
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
 from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis.cli._job_flags import add_job_flags, wants_job
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ examples:
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
   basis separate sample --k 4 --effort best             four digits in one picture
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
+  basis separate many.npy --out store --workers 4       thousands, in shards; goes on where it was
   basis separate --sampler gibbs --help                 the settings of a sampler
 
 Values of a mixture are in the units of sum alpha_i x_i with sources in the prior's range.
@@ -43,7 +45,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="*",
         default=["sample"],
-        help="image files, .npy, .npz, or the name of a data set to mix from (default: sample)",
+        help="image files or a folder of them, .npy, .npz, or the name of a data set to mix from "
+        "(default: sample)",
     )
     parser.add_argument(
         "--alphas",
@@ -69,6 +72,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", default="separated", metavar="DIR", help="default: separated")
     add_sampling(parser)
+    add_job_flags(parser)
     add_root(parser)
 
 
@@ -84,6 +88,12 @@ class _Input:
 
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes sources, panel and record."""
+    if wants_job(args, args.inputs, args.count):
+        from basis.cli._separate_job import separate_as_job
+
+        separate_as_job(args)
+        return
+
     from basis import metrics
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled

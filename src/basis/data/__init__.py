@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from basis.data._catalogue import CatalogueEntry, catalogue
     from basis.data._download import PUBLISHED, Published, checksum, download, fetch
     from basis.data._imageset import ImageSet
+    from basis.data._listing import find_pictures
     from basis.data._load import load_images
     from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
     from basis.data._pictures import read_image
@@ -31,6 +32,7 @@ __all__ = [
     "data_root",
     "download",
     "fetch",
+    "find_pictures",
     "load_images",
     "read_array",
     "read_image",
@@ -51,6 +53,7 @@ _HOME = {
     "data_root": "_places",
     "download": "_download",
     "fetch": "_download",
+    "find_pictures": "_listing",
     "load_images": "_load",
     "read_array": "_mixture",
     "read_image": "_pictures",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from basis.separation._result import Result as Result
     from basis.separation._separate import separate as separate
     from basis.separation._separate import separate_each as separate_each
+    from basis.separation._separate import settled_plan as settled_plan
     from basis.separation._unconditional import sample as sample
     from basis.separation._words import CHOICES as CHOICES
     from basis.separation._words import DEFAULT_EFFORT as DEFAULT_EFFORT
@@ -51,6 +52,7 @@ _HOMES = {
     "sample": "_unconditional",
     "separate": "_separate",
     "separate_each": "_separate",
+    "settled_plan": "_separate",
     "threads": "_workers",
 }
 
