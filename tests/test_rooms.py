@@ -17,8 +17,8 @@ import basis
 PACKAGE = Path(basis.__file__).parent
 ORDER = (
     "foundation", "families", "nn", "mixings", "data", "metrics", "priors", "adapters", "store",
-    "samplers", "separation", "training", "pairs", "jobs", "panels", "perception", "baselines", "checks",
-    "bench", "studies", "reproduce", "cli",
+    "samplers", "separation", "training", "pairs", "jobs", "panels", "perception", "baselines",
+    "checks", "bench", "studies", "reproduce", "cli",
 )  # fmt: skip
 """A room imports rooms to its left only."""
 

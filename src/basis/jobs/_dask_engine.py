@@ -22,6 +22,8 @@ TRIES = 10
 """How often a shard is given to a worker before it is taken to be what kills them."""
 PATIENCE = 600.0
 """Seconds to wait for a scheduler that went away."""
+FIRST_PATIENCE = 20.0
+"""The same where it has not been there yet."""
 _POLL = 2.0
 
 
@@ -99,7 +101,7 @@ class _Session:
 
     def __init__(self, engine: DaskEngine, address: str) -> None:
         self.engine, self.address = engine, address
-        self.client: Any = engine.connect(address, 20.0)
+        self.client: Any = engine.connect(address, FIRST_PATIENCE)
         self.under_way: dict[int, _UnderWay] = {}
         self.ended: queue.Queue[tuple[int, Any]] = queue.Queue()
         self.numbered = engine.scheduler is None

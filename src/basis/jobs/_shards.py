@@ -122,11 +122,12 @@ def one_line(path: Path) -> Iterator[None]:
     """What goes wrong in writing a job's file, as one line that says how to go on."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, BasisError) as error:
         reason = getattr(error, "strerror", None) or (str(error).splitlines() or ["unknown"])[0]
+        if not isinstance(error, BasisError):
+            reason = f"cannot write {path}: {reason}"
         raise BasisError(
-            f"cannot write {path}: {reason}; what was done before is kept: make room, and the "
-            "same command goes on"
+            f"{reason}; what was done before is kept: make room, and the same command goes on"
         ) from error
 
 

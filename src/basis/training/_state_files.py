@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -15,25 +20,75 @@ from basis._errors import BasisError
 from basis._files import whole_file
 
 STATE = "state.safetensors"
+PREVIOUS = "state-before.safetensors"
 LOG = "log.jsonl"
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings and tensors of a training folder's state."""
-    path = Path(folder) / STATE
+    """The settings and tensors of a training folder's state.
+
+    Where the state is damaged, the one before is used, with a warning.
+    """
+    path, previous = Path(folder) / STATE, Path(folder) / PREVIOUS
+    try:
+        return _read(path)
+    except BasisError as error:
+        if not previous.is_file():
+            raise
+        try:
+            found = _read(previous)
+        except BasisError:
+            raise error from None
+        print(
+            f"basis: warning: {error}; going on from the state before it, step {found[0]['step']}",
+            file=sys.stderr,
+        )
+        return found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads(file.metadata()["training"])
-            return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            metadata = file.metadata()
+            text = metadata["training"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # States of earlier versions have no checksum.
+        if metadata.get("sha256", "") not in ("", _checksum(text, tensors)):
+            raise BasisError(f"{path} is damaged: its checksum is not the one it was written with")
+        return dict(json.loads(text)), tensors
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, BasisError):
+            raise
         raise BasisError(f"{path} is not a training state: {error}") from error
 
 
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a training folder's state, whole or not at all."""
+    """Writes a training folder's state, whole or not at all, and keeps the one before."""
     own = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+    text = json.dumps(meta)
     with whole_file(folder / STATE) as path:
-        save_file(own, path, {"training": json.dumps(meta)})
+        save_file(own, path, {"training": text, "sha256": _checksum(text, own)})
+        _keep(folder / STATE, folder / PREVIOUS)
+
+
+def _keep(state: Path, previous: Path) -> None:
+    """Gives a state a second name, under which it stays when it is replaced."""
+    if not state.exists():
+        return
+    with whole_file(previous) as second:
+        second.unlink()
+        try:
+            os.link(state, second)
+        except OSError:  # a file system without links
+            shutil.copyfile(state, second)
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:

@@ -113,9 +113,12 @@ def train(
         device=device,
         compiled=compiled,
     )
-    if trainer.step:
+    if trainer.step and trainer.processes.first:
         report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run(progress=progress)
+    if not trainer.processes.first:
+        trainer.processes.wait()  # for the first one to write the prior
+        return load_prior(folder, device=device)
     if not complete:
         variance_images = 0
     elif init is None or head is not None:
@@ -136,6 +139,7 @@ def train(
         seen = f"{trainer.seen:,} of {config.images:,} images"
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
+    trainer.processes.wait()
     return load_prior(folder, device=device)
 
 
