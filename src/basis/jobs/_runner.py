@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 import time
@@ -83,6 +84,7 @@ def run_job(
             with one_line(job.folder / JOB):
                 text = json.dumps(record, indent=2, sort_keys=True) + "\n"
                 write_text(job.folder / JOB, text)
+        _sweep(job.folder)
         whole, damaged = shards.check()
         _check_room(job, len(whole) / len(shards))
         started = time.time()
@@ -102,6 +104,19 @@ def run_job(
         shards.remove()
         (job.folder / JOB).unlink(missing_ok=True)
         return made
+
+
+_OURS = re.compile(
+    r"\.(sources|samples|energies|residual|evaluations|psnr|colours|difference|names|store|job|run)"
+    r"-\w+\.(npy|json|txt)"
+)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what a killed process was about to write."""
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name):
+            path.unlink()
 
 
 def shard_size(asked: int | None, block: int, count: int) -> int:

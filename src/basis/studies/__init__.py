@@ -19,13 +19,16 @@ from basis.studies._likelihood_study import (
     separation_cost,
     separation_cost_table,
 )
+from basis.studies._scale_study import Scaled, ShardTimes, read_times, scale_table, simulate
 
 __all__ = [
     "Capacity",
     "Cost",
     "Gradient",
     "Likelihoods",
+    "Scaled",
     "SeparationCost",
+    "ShardTimes",
     "bits",
     "capacity_table",
     "cost_table",
@@ -37,7 +40,10 @@ __all__ = [
     "measure_capacity",
     "paper_sigmas",
     "plot_gradients",
+    "read_times",
+    "scale_table",
     "separation_cost",
     "separation_cost_table",
+    "simulate",
     "study_sigmas",
 ]
