@@ -198,7 +198,10 @@ def test_several_processes_train_as_one(tmp_path):
     """The same images and noise, so the same run but for rounding; and with another number of
     processes it goes on.
     """
-    run_on(tmp_path / "one", 1, 100)
+    run_on(tmp_path / "one", 1, 50)
+    run_on(
+        tmp_path / "one", 1, 100
+    )  # in the same two parts: steps depend on how many are asked for
     told = run_on(tmp_path / "three", 3, 50)
     assert told.count("prior:") == 1
     told = run_on(tmp_path / "three", 2, 100)
@@ -207,7 +210,7 @@ def test_several_processes_train_as_one(tmp_path):
     assert one[0]["step"] == three[0]["step"] == 10
     for name, value in one[1].items():
         if name.startswith("model."):
-            assert torch.allclose(value, three[1][name], atol=2e-3), name
+            assert torch.allclose(value, three[1][name], atol=2e-4), name
     assert torch.equal(one[1]["generator"], three[1]["generator"])
 
 
