@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,14 +97,30 @@ class Mixing(ABC):
     def __repr__(self) -> str:
         noise = f", noise {self.noise:g}" if self.noise else ""
         mask = ", masked" if self.mask is not None else ""
-        return f"{type(self).__name__}({self.sources} sources{noise}{mask})"
+        told = self.summary()
+        many = f"{self.sources} source{'s' if self.sources != 1 else ''}"
+        return f"{type(self).__name__}({many}{f', {told}' if told else ''}{noise}{mask})"
 
-    def masked(self: Self, mask: Tensor) -> Self:
-        """The same mixing, observed only where mask is one."""
-        mask = torch.as_tensor(mask, dtype=torch.float64).cpu()
-        if not ((mask == 0) | (mask == 1)).all():
+    def summary(self) -> str:
+        """What tells this mixing from others of its kind, in a few words, for its repr."""
+        return ""
+
+    def masked(self: Self, mask: Any) -> Self:
+        """The same mixing, observed only where mask (a tensor or an array) is one."""
+        try:
+            seen = as_numbers(mask)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BasisError(
+                "a mask must be an array of zeros (not observed) and ones (observed), not "
+                f"{type(mask).__name__}"
+            ) from error
+        if not ((seen == 0) | (seen == 1)).all():
             raise BasisError("a mask holds zeros (not observed) and ones (observed) only")
-        return self._with(mask=mask)
+        return self._with(mask=seen)
+
+    def unmasked(self: Self) -> Self:
+        """The same mixing, observed everywhere."""
+        return self._with(mask=None)
 
     def noisy(self: Self, noise: float) -> Self:
         """The same mixing with observation noise of this standard deviation."""
@@ -115,10 +132,7 @@ class Mixing(ABC):
         """A x without noise, zero where masked: (batch, sources, channels, *size) to (batch,
         ...).
         """
-        if x.ndim < 3 or x.shape[1] != self.sources:
-            raise BasisError(
-                f"sources must be (batch, {self.sources}, channels, ...), not {tuple(x.shape)}"
-            )
+        check_sources(x, self.sources)
         return self.observe(self.forward(x))
 
     def adjoint(self, m: Tensor) -> Tensor:
@@ -127,7 +141,15 @@ class Mixing(ABC):
 
     def observe(self, m: Tensor) -> Tensor:
         """m where it is observed, zero elsewhere."""
-        return m if self.mask is None else m * self.mask.to(m)
+        if self.mask is None:
+            return m
+        try:
+            return m * self.mask.to(m)
+        except RuntimeError as error:
+            raise BasisError(
+                f"the mask has shape {tuple(self.mask.shape)}; it must fit what is observed, "
+                f"{tuple(m.shape[1:])}"
+            ) from error
 
     def residual(self, x: Tensor, m: Tensor) -> Tensor:
         """m - A x where observed, zero elsewhere."""
@@ -205,10 +227,32 @@ def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
     return x.clamp(low, high)  # type: ignore[arg-type]
 
 
+def as_numbers(values: Any) -> Tensor:
+    """Numbers as float64 on the CPU: from tensors, arrays of any strides, or lists of either."""
+    if isinstance(values, Tensor):
+        return values.detach().to("cpu", torch.float64)
+    if isinstance(values, list | tuple):
+        values = [
+            as_numbers(v).tolist() if isinstance(v, Tensor | np.ndarray) else v for v in values
+        ]
+    return torch.from_numpy(np.array(values, dtype=np.float64))
+
+
+def check_sources(x: Tensor, sources: int) -> None:
+    """Refuses what are no sources to be mixed; whole numbers would wrap or be cut off silently."""
+    if not isinstance(x, Tensor):
+        raise BasisError(f"sources must be a tensor, not {type(x).__name__}")
+    if not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise BasisError(f"sources must be floats, not {kind}: divide 8-bit pixels by 255")
+    if x.ndim < 3 or x.shape[1] != sources:
+        raise BasisError(f"sources must be (batch, {sources}, channels, ...), not {tuple(x.shape)}")
+
+
 def as_weights(alphas: Any) -> Tensor:
     """Weights as a float64 vector, checked."""
     try:
-        weights = torch.as_tensor(alphas, dtype=torch.float64).cpu()
+        weights = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError(f"alphas must be a list of numbers, one per source: {error}") from error
     if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():

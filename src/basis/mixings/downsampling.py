@@ -66,6 +66,9 @@ class Downsample(Mixing):
     def alike(self) -> Tensor:
         return self._plain.alike
 
+    def summary(self) -> str:
+        return f"blocks of {self.factor}, alphas {' '.join(f'{a:g}' for a in self.alphas.tolist())}"
+
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"factor": self.factor, "alphas": self.alphas.tolist()}
 

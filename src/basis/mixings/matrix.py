@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_weights
+from basis.mixings._mixing import Mixing, as_numbers, as_weights, check_sources
 
 __all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
+
+_SHOWN = 16  # weights that a repr lists
 
 
 class MatrixMixing(Mixing):
@@ -33,7 +35,7 @@ class MatrixMixing(Mixing):
         self, matrix: Tensor | Sequence[Sequence[float]], sources: int, channels: int
     ) -> None:
         super().__init__(sources)
-        self.matrix = torch.as_tensor(matrix, dtype=torch.float64).cpu()
+        self.matrix = as_numbers(matrix)
         self.channels = channels
         if self.matrix.ndim != 2 or self.matrix.shape[1] != sources * channels:
             raise BasisError(
@@ -74,7 +76,8 @@ class MatrixMixing(Mixing):
         return wider
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim > 2 and x.shape[2] != self.channels:
+        check_sources(x, self.sources)
+        if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:]))(x)
         return super().__call__(x)
 
@@ -114,6 +117,15 @@ class MatrixMixing(Mixing):
         eye = torch.eye(self.channels, dtype=alphas.dtype)
         plain = torch.equal(self.matrix, torch.kron(alphas[None], eye))
         return alphas.tolist() if plain else None
+
+    def summary(self) -> str:
+        alphas = self.unmasked().weights
+        if alphas is not None:
+            return f"alphas {_words(alphas)}"
+        rows, columns = self.matrix.shape
+        if self.channels == 1 and rows * columns <= _SHOWN:
+            return f"alphas {'; '.join(_words(row) for row in self.matrix.tolist())}"
+        return f"{columns} channels to {rows}"
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"matrix": self.matrix.tolist(), "channels": self.channels}
@@ -164,6 +176,10 @@ class MatrixMixing(Mixing):
         return gram + eye
 
 
+def _words(weights: Sequence[float]) -> str:
+    return " ".join(f"{w:g}" for w in weights)
+
+
 def _scaled(weights: Tensor, bound: float | None) -> Tensor:
     """weights * bound; infinite where something without a bound counts."""
     if bound is None:
@@ -192,7 +208,7 @@ def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMi
 def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
     """Several mixtures of the same sources: a row of alphas each, stacked along the channels."""
     try:
-        rows = torch.as_tensor(alphas, dtype=torch.float64)
+        rows = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError("alphas must be one list of numbers per mixture, equally long") from error
     if rows.ndim != 2 or rows.numel() == 0:
