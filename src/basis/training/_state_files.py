@@ -30,7 +30,7 @@ def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def read_meta(folder: str | Path) -> dict[str, Any]:
-    """The settings of a training folder's state without its tensors; nothing where there is none."""
+    """The settings of a training folder's state without its tensors; empty where none is."""
     path = Path(folder) / STATE
     if not path.exists():
         return {}
