@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis._tensors import per_item
+
+if TYPE_CHECKING:
+    from basis.mixings.limited import Limited
 
 Self = TypeVar("Self", bound="Mixing")
 Bound = Tensor | float | None
@@ -128,6 +131,34 @@ class Mixing(ABC):
             raise BasisError(f"observation noise must be a number >= 0, not {noise}")
         return self._with(noise=float(noise))
 
+    def clipped(self, low: float | None = None, high: float | None = 1.0) -> Limited:
+        """The same mixing with its values cut off: a saturated one says `at least`, or `at most`.
+
+        Args:
+            low: The least value that could be written, where sums can be below it; None: none is.
+                A sum of pictures with positive weights is never below 0, and its black is black.
+            high: The largest value that could be written; None: none was cut off.
+        """
+        from basis.mixings.limited import Limited
+
+        return Limited(self, low, high)
+
+    def rounded(self, step: float = 1 / 255) -> Limited:
+        """The same mixing with its values rounded to multiples of a step; 8 bits by default."""
+        from basis.mixings.limited import Limited
+
+        return Limited(self, step=step)
+
+    @property
+    def exact(self) -> Mixing:
+        """The linear mixing below any limits; itself where there are none."""
+        return self
+
+    @property
+    def limited(self) -> bool:
+        """Whether values are cut off or rounded, so that m is not A x."""
+        return False
+
     def __call__(self, x: Tensor) -> Tensor:
         """A x without noise, zero where masked: (batch, sources, channels, *size) to (batch,
         ...).
@@ -155,8 +186,37 @@ class Mixing(ABC):
         """m - A x where observed, zero elsewhere."""
         return self.observe(m) - self(x)
 
+    def pull(self, x: Tensor, m: Tensor, std: float) -> Tensor:
+        """std^2 times the gradient of log p(m | A x) along A x, for noise of this deviation.
+
+        That is m - A x where m is known, and with limits E[m before them] - A x.
+        """
+        return self.residual(x, m)
+
+    def local(self, x: Tensor, m: Tensor, std: float) -> tuple[Tensor, Tensor | float]:
+        """An observation without limits, and the deviation of its noise, that say the same near x.
+
+        log p(m | A x) under noise of this deviation has the gradient and the curvature there that a
+        Gaussian observation of A x with these has. Without limits it is m and the noise itself.
+        """
+        return m, std
+
+    def latent(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
+        """Draws what was observed before any limits, N(mean, std^2) given m, from normal draws."""
+        return m
+
+    def spread(
+        self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
+    ) -> Tensor:
+        """Standard deviation of each value of A x + noise for x of variance V; with limits only."""
+        raise NotImplementedError
+
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         """x + V A^T (A V A^T + tau^2)^-1 (m - A x): the mean of N(x, V) given the observation m.
 
@@ -164,7 +224,7 @@ class Mixing(ABC):
             x: Means, (batch, sources, channels, *size).
             m: The observation.
             variance: The diagonal V: a number, or a tensor that broadcasts to x.
-            noise: tau; the mixing's own by default.
+            noise: tau, a number or a tensor that broadcasts to m; the mixing's own by default.
         """
         tau2 = (self.noise if noise is None else noise) ** 2
 

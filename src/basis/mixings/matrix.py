@@ -131,7 +131,11 @@ class MatrixMixing(Mixing):
         return super().describe() | {"matrix": self.matrix.tolist(), "channels": self.channels}
 
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:])).posterior_mean(x, m, variance, noise)
@@ -151,6 +155,11 @@ class MatrixMixing(Mixing):
         solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
         return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))
 
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        if x.shape[2] != self.channels:
+            return self._for_channels(x.shape[2]).gram_diagonal(x, variance)
+        return self._squares(x, variance)
+
     def _squares(self, x: Tensor, variance: Tensor | float) -> Tensor:
         """The diagonal of A V A^T, which broadcasts to the observation."""
         squared = self.matrix.square().to(x)
@@ -160,10 +169,14 @@ class MatrixMixing(Mixing):
         v = variance.expand(x.shape).flatten(1, 2).flatten(2)
         return torch.einsum("oc,bcn->bon", squared, v).view(len(x), -1, *x.shape[3:])
 
-    def _gram(self, x: Tensor, variance: Tensor | float, tau2: float) -> Tensor:
+    def _gram(self, x: Tensor, variance: Tensor | float, tau2: Tensor | float) -> Tensor:
         """A V A^T + tau^2 at every place, (..., observed, observed)."""
         a = self.matrix.to(x)
-        eye = tau2 * torch.eye(len(a), dtype=x.dtype, device=x.device)
+        if isinstance(tau2, Tensor):
+            each = tau2.to(x).expand(len(x), len(a), *x.shape[3:])
+            eye = torch.diag_embed(each.flatten(2).movedim(1, 2))
+        else:
+            eye = tau2 * torch.eye(len(a), dtype=x.dtype, device=x.device)
         if not isinstance(variance, Tensor) and self.mask is None:
             return (a * variance) @ a.T + eye
         v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
