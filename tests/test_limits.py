@@ -1,5 +1,6 @@
 """Clipped and rounded mixtures, against exact posteriors of small problems."""
 
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import stats
 
 import basis
 from basis import BasisError, GaussianMixture, mixture, separate
+from basis.cli import main
 from basis.mixings import Limited
 from basis.mixings._truncated import truncated_draw, truncated_mean
 
@@ -214,3 +216,18 @@ def test_limits_are_checked():
             make()
     with pytest.raises(BasisError, match="mask, noise or limits"):
         separate(torch.rand(1, 1, 1, 1), two_priors(), mixing=mixture().clipped(), sampler="dirac")
+
+
+def test_the_commands_know_clipped_pictures(tmp_path, capsys):
+    picture, out = tmp_path / "sum.png", tmp_path / "o"
+    assert main(["mix", "sample:3", "sample:18", "--clip", "--out", str(picture)]) == 0
+    words = ["separate", str(picture), "--sampler", "gibbs", "--steps", "4", "--out", str(out)]
+    assert main([*words, "--clipped", "--rounded"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    told = json.loads((out / "run.json").read_text())["settings"]["mixing"]
+    assert told["clipped"] == [None, 1.0] and told["rounded"] == pytest.approx(1 / 255)
+    sources = np.load(out / "sources.npz")["sources"]
+    assert sources.sum(axis=1).max() > 1.05  # more than the picture could hold
+    words[1] = "sample"
+    assert main([*words, "--clipped", "--count", "1"]) == 0
+    assert np.load(out / "sources.npz")["mixture"].max() == 1

@@ -34,6 +34,8 @@ examples:
   basis separate two.png --alphas 0.5 0.5               a picture that is the average of two
   basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos, in tiles where larger
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
+  basis separate sum.png --clipped                      a sum whose brightest pixels were cut off
+  basis separate photo.jpg --convert --invert --resize  a photo of ink on paper, for the digits
   basis separate sample --k 4 --effort best             four digits in one picture
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
   basis separate --sampler gibbs --help                 the settings of a sampler
@@ -70,6 +72,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--noise", type=number, default=0.0, help="noise on the mixture (default 0)"
+    )
+    parser.add_argument(
+        "--clipped",
+        action="store_true",
+        help="values above 1 were cut off: a saturated pixel was at least so bright",
+    )
+    parser.add_argument(
+        "--rounded", action="store_true", help="values were rounded to the steps of 8 bits"
     )
     add_conversions(parser)
     parser.add_argument("--count", type=natural, default=6, help="mixtures made of a data set")
@@ -203,6 +213,8 @@ def _from_data_set(args: argparse.Namespace) -> _Input:
     rows = args.alphas or [[1.0] * (args.k or max(2, len(args.prior or ())))]
     pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
     mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+    mixed = mixed.clamp(max=1.0) if args.clipped else mixed
+    mixed = mixed.mul(255).round().div(255) if args.rounded else mixed
     digits = max(2, len(str(args.count)))
     names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
     return _Input(names, mixed, pairs.sources, rows)
@@ -302,7 +314,9 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
                 f"{tuple(given.mixture.shape[2:])}"
             )
         mixing = mixing.masked((mask > 0.5).double())
-    return mixing.noisy(args.noise)
+    mixing = mixing.noisy(args.noise)
+    mixing = mixing.clipped() if args.clipped else mixing
+    return mixing.rounded() if args.rounded else mixing
 
 
 def _states_panel(

@@ -113,7 +113,7 @@ def warn_of_weights(mixing: Mixing, brought: Sequence[float] | None) -> None:
 
 def overridden(mixing: Mixing, brought: Sequence[float] | None) -> str:
     """What to say where other weights are used than a file brings; nothing where they agree."""
-    used = mixing.unmasked().weights
+    used = mixing.exact.unmasked().weights
     if brought is None or used is None:
         return ""
     if len(used) == len(brought) and all(

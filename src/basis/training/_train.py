@@ -52,6 +52,7 @@ def train(
     about_data: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
+    compiled: bool = False,
     progress: bool = True,
     report: Callable[[str], None] | None = None,
 ) -> Prior:
@@ -72,7 +73,8 @@ def train(
         name: What the prior is called; the folder's name by default.
         held_out: Items at the end of the data that are kept for validation; by default 512, or a
             tenth where the data has fewer than 5,120. A run goes on with as many as it began with.
-        init: A prior, or its name or folder, whose weights a new run starts from.
+        init: A prior, or its name or folder, whose weights a new run starts from. A U-Net may be
+            larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
@@ -80,6 +82,8 @@ def train(
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute; "auto" is a GPU where there is one.
+        compiled: Whether steps run through torch.compile: slow to start, faster for networks of
+            more than about half a GFLOP an image.
         progress: Whether to show a progress bar; off a terminal, a line now and then.
         report: Called with lines about what happens.
     """
@@ -111,6 +115,7 @@ def train(
         sigmas=sigmas,
         objective=_objective(kind, config, signals, unit),
         device=device,
+        compiled=compiled,
     )
     if _finished(trainer, name, variance_images):
         report(
