@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from basis.samplers._problem import Problem
+from basis.samplers._sampler import check_finite
 
 _SURE = 1e-8  # the least variance, in squared spreads: a prior that is sure still leaves a way
 _MET = 1 / 3000  # the largest residual that counts as none, in spreads
@@ -94,7 +95,9 @@ def finish(problem: Problem, x: Tensor, sigma: float) -> Tensor:
 
     What is missing from the mixture goes to the places that the priors are least sure of.
     """
-    return settle(problem, posterior_denoise(problem, x, sigma))
+    clean = posterior_denoise(problem, x, sigma)
+    check_finite(clean)
+    return settle(problem, clean)
 
 
 def settle(problem: Problem, x: Tensor) -> Tensor:
