@@ -16,10 +16,16 @@ from torch import Tensor
 from basis import metrics
 from basis._errors import BasisError
 from basis._version import __version__
-from basis.mixings import Mixing
+from basis.mixings import Mixing, WeightedMixing
 from basis.priors import Prior
 from basis.samplers import Sampler, item_seeds
-from basis.separation._nouns import check_nouns, check_observation, make_sampler
+from basis.separation._nouns import (
+    check_nouns,
+    check_observation,
+    is_unknown,
+    make_sampler,
+    sources_of,
+)
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
 from basis.separation._plausibility import Verdict, typical_energies
@@ -33,7 +39,8 @@ def separate(
     mixture: Tensor | np.ndarray,
     prior: Prior | Sequence[Prior],
     *,
-    alphas: Sequence[float] | None = None,
+    alphas: Sequence[float | None] | Literal["unknown"] | None = None,
+    sources: int | Literal["unknown"] | None = None,
     mixing: Mixing | None = None,
     effort: Effort | str | int | Plan | None = None,
     sampler: str | Sampler | None = None,
@@ -54,7 +61,10 @@ def separate(
             sources in the priors' range. float32 or float64, a tensor or a numpy array; the state
             is kept in that precision.
         prior: One prior for all sources, or one per source.
-        alphas: The weights of a plain mixture, one per source; (1, 1) by default.
+        alphas: The weights of a plain mixture, one per source; (1, 1) by default. Those that are
+            None, or all of them with "unknown", are estimated with the sources.
+        sources: The number of sources where alphas do not say it; "unknown" takes the least number
+            of 1 to 4, each with weight 1, that explains a mixture plausibly.
         mixing: Any other mixing, instead of alphas.
         effort: "fast", "balanced" (the default where no sampler is given), "best", or a number of
             network evaluations per mixture: the search that was measured to be best for it. Or a
@@ -75,9 +85,20 @@ def separate(
         progress: Called after every step.
         options: Settings of a sampler given by name, for example `steps=50`.
     """
-    priors, mixing = check_nouns(prior, alphas, mixing)
     if isinstance(mixture, np.ndarray):
         mixture = torch.from_numpy(mixture)
+    if is_unknown(alphas, sources):
+        from basis.separation._unknown import separate_unknown  # which calls this
+
+        given = {
+            "effort": effort, "sampler": sampler, "samples": samples, "choose": choose,
+            "seed": seed, "finish": finish, "keep": keep, "chunk": chunk, "workers": workers,
+            "progress": progress,
+        }  # fmt: skip
+        return separate_unknown(mixture, prior, alphas, sources, mixing, **given, **options)
+    if sources is not None:
+        alphas = sources_of(sources, alphas, mixing)
+    priors, mixing = check_nouns(prior, alphas, mixing)
     m = check_observation(mixture, priors, mixing)
     for name, value in (("samples", samples), ("chunk", chunk), ("workers", workers)):
         if value is not None and value < 1:
@@ -109,7 +130,7 @@ def separate(
             plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
         ).run()
 
-    with _evaluating(priors):
+    with evaluating(priors):
         if plan.verdict:
             for p in priors:
                 typical_energies(p)  # measured once, before chunks ask for it side by side
@@ -137,6 +158,7 @@ def separate(
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
         drawn=sampler is not None or plan.draws is not None,
+        alphas=_alphas(mixing, len(m)),
         **_verdict([f.verdict for f in found]),
         kept={
             sigma: torch.cat([f.kept[sigma] for f in found]).to(mixture.device).clone()
@@ -186,6 +208,14 @@ def _plan(
     return plan_for(effort, mixing.sources, ordered=ordered).with_choice(samples, choose)
 
 
+def _alphas(mixing: Mixing, count: int) -> Tensor | None:
+    """The weights of every item of a plain mixture."""
+    if isinstance(mixing, WeightedMixing):
+        return mixing.alphas
+    weights = mixing.weights
+    return None if weights is None else torch.tensor(weights, dtype=torch.float64).repeat(count, 1)
+
+
 def _verdict(parts: Sequence[Verdict | None]) -> dict[str, Any]:
     """What a result says of its plausibility."""
     told = [part for part in parts if part is not None]
@@ -206,7 +236,7 @@ def _check_keep(keep: Keep) -> None:
 
 
 @contextmanager
-def _evaluating(priors: Sequence[Prior]) -> Iterator[None]:
+def evaluating(priors: Sequence[Prior]) -> Iterator[None]:
     """Priors in evaluation mode for the length of the block, then as they were before."""
     modules = {module: module.training for prior in priors for module in prior.modules()}
     for prior in priors:

@@ -25,6 +25,13 @@ from basis.studies._plausibility_study import (
     flagged_table,
     plausibility_cases,
 )
+from basis.studies._weights_study import (
+    WeightErrors,
+    counts_table,
+    random_weights,
+    weight_errors,
+    weights_table,
+)
 
 __all__ = [
     "Case",
@@ -33,8 +40,10 @@ __all__ = [
     "Gradient",
     "Likelihoods",
     "SeparationCost",
+    "WeightErrors",
     "bits",
     "cost_table",
+    "counts_table",
     "evaluation_cost",
     "flag_cases",
     "flagged_table",
@@ -45,7 +54,10 @@ __all__ = [
     "paper_sigmas",
     "plausibility_cases",
     "plot_gradients",
+    "random_weights",
     "separation_cost",
     "separation_cost_table",
     "study_sigmas",
+    "weight_errors",
+    "weights_table",
 ]
