@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from basis import Prior, Result
 
-_LINES = 5  # mixtures that are told of one by one
+_LINES = 5  # warnings that are told one by one
+_SHOWN = 24  # mixtures whose estimated weights are told
 _LIGHT = 0.05  # modes below this weight are not told on screen
 
 
@@ -34,6 +35,8 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
         "sources": torch.stack([result.sources[i][o] for i, o in rows]),
         "samples": torch.stack([result.samples[i][:, o] for i, o in rows]),
     }
+    if result.alphas is not None:
+        changes["alphas"] = torch.stack([result.alphas[i][o] for i, o in rows])
     if result.source_energies is not None:
         changes["source_energies"] = torch.stack([result.source_energies[i][o] for i, o in rows])
     return dataclasses.replace(result, **changes)
@@ -58,6 +61,9 @@ def verdict_rows(result: Result) -> list[dict[str, Any]]:
             row["plausible"] = plausible
             if remark:
                 row["remark"] = remark
+    if result.alphas is not None:
+        for row, alphas in zip(rows, result.alphas.tolist(), strict=True):
+            row["alphas"] = [round(a, 4) for a in alphas]
     if result.samples.shape[1] > 1:
         for row, modes in zip(rows, result.modes, strict=True):
             row["modes"] = [
@@ -66,15 +72,28 @@ def verdict_rows(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
+def print_estimates(names: Sequence[str], result: Result) -> None:
+    """Weights and numbers of sources that were estimated."""
+    if result.alphas is None or (result.alphas_known is None and result.counts is None):
+        return
+    for name, alphas in list(zip(names, result.alphas.tolist(), strict=True))[:_SHOWN]:
+        told = " ".join(f"{a:.3f}" for a in alphas if a)
+        print(f"{name}: {sum(a != 0 for a in alphas)} sources, weights {told}")
+    if len(names) > _SHOWN:
+        print(f"{len(names) - _SHOWN} more mixtures; run.json has them all")
+
+
 def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior]) -> None:
     """Says which mixtures are not plausible and why, and which have several explanations."""
     if result.plausible is None:
+        print_estimates(names, result)
         without = next((p.name for p in priors if p.energies is None), priors[0].name)
         print(
             f"plausibility: not known, prior {without!r} has no typical energies to compare with "
             "(basis priors measure)"
         )
     else:
+        print_estimates(names, result)
         print(f"plausible: {int(result.plausible.sum())} of {len(names)}")
         doubted = [(n, r) for n, r in zip(names, result.remarks, strict=True) if r]
         for name, remark in doubted[:_LINES]:

@@ -34,6 +34,8 @@ examples:
       bits per dimension of test images and of separated sources
   basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
+  basis study calibration --pairs 16 --samples 20 --sampler gibbs
+      coverage of intervals, with exact posteriors and on test mixtures
   basis study weights --pairs 128 --effort fast
       weights of 128 pairs, uniform in 0.25 to 0.75, estimated with the sources
   basis study sources --pairs 32 --effort fast
@@ -234,7 +236,38 @@ def _sources(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[
     return counts_table(found).markdown() + f"\n{way(args)}.\n", rows
 
 
+def _calibration(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The calibration study: its table and figure, and its rows for the record."""
+    from basis import mixings
+    from basis._figures import require_matplotlib
+    from basis.studies import (
+        calibration,
+        calibration_table,
+        exact_calibrations,
+        plot_calibration,
+    )
+
+    require_matplotlib()
+    sampler, draws = sampler_from(args), args.samples or 20
+    args.samples = draws
+    rows = exact_calibrations(48, draws, seed=args.seed)
+    for prior in priors:
+        pairs, alphas = _pairs(args), (1.0,) * args.k
+        label = f"{prior.name}, {way(args)}"
+        result = run_separation(
+            args, pairs.mix(alphas), [prior], mixings.mixture(alphas), sampler, label
+        )
+        # Pictures are rounded to 8 bits; where draws agree to less, there is nothing to tell.
+        half = 0.5 / 255
+        rows.append(calibration(f"{label}, all values", pairs.sources, result, tolerance=half))
+        name = f"{label}, values that deviate by 0.02 or more"
+        rows.append(calibration(name, pairs.sources, result, least=0.02, tolerance=half))
+    plot_calibration(rows, out / "calibration.png")
+    return calibration_table(rows).markdown(), [dataclasses.asdict(row) for row in rows]
+
+
 _KINDS = {
+    "calibration": _calibration,
     "weights": _weights,
     "sources": _sources,
     "gradients": _gradients,

@@ -1,5 +1,12 @@
 """Measurements of priors that the paper reports beside its separations."""
 
+from basis.studies._calibration_study import (
+    Calibration,
+    calibration,
+    calibration_table,
+    exact_calibrations,
+    plot_calibration,
+)
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
     Gradient,
@@ -34,6 +41,7 @@ from basis.studies._weights_study import (
 )
 
 __all__ = [
+    "Calibration",
     "Case",
     "Cost",
     "Flagged",
@@ -42,9 +50,12 @@ __all__ = [
     "SeparationCost",
     "WeightErrors",
     "bits",
+    "calibration",
+    "calibration_table",
     "cost_table",
     "counts_table",
     "evaluation_cost",
+    "exact_calibrations",
     "flag_cases",
     "flagged_table",
     "gradient_norms",
@@ -53,6 +64,7 @@ __all__ = [
     "likelihoods",
     "paper_sigmas",
     "plausibility_cases",
+    "plot_calibration",
     "plot_gradients",
     "random_weights",
     "separation_cost",
