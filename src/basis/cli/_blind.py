@@ -39,10 +39,11 @@ def check_unknown(args: argparse.Namespace) -> None:
         return
     if args.k == UNKNOWN and args.alphas:
         raise BasisError("--k unknown takes weights of 1: leave --alphas out")
-    if args.grey or args.mask or args.noise or args.keep or len(args.alphas or ()) > 1:
+    more = (args.grey, args.mask, args.noise, args.keep, args.clipped, args.rounded)
+    if any(more) or len(args.alphas or ()) > 1:
         raise BasisError(
-            "unknown weights go with plain mixtures: leave out --grey, --mask, --noise, --keep and "
-            "further rows of --alphas"
+            "unknown weights go with plain mixtures: leave out --grey, --mask, --noise, --keep, "
+            "--clipped, --rounded and further rows of --alphas"
         )
 
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from basis.separation import has_draws
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from basis import Prior, Result
+    from basis._run_folder import RunFolder
 
 _LINES = 5  # warnings that are told one by one
 _SHOWN = 24  # mixtures whose estimated weights are told
 _LIGHT = 0.05  # modes below this weight are not told on screen
-
-
-def has_draws(result: Result) -> bool:
-    """Whether a result has several draws, which scatter."""
-    return result.drawn and result.samples.shape[1] > 1
 
 
 def in_order_of(result: Result, truth: Tensor) -> Result:
@@ -28,6 +25,7 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     import torch
 
     from basis import metrics
+    from basis.mixings import WeightedMixing
 
     order = metrics.match(-metrics.squared_distances(result.sources, truth))
     rows = list(enumerate(order))
@@ -37,39 +35,11 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     }
     if result.alphas is not None:
         changes["alphas"] = torch.stack([result.alphas[i][o] for i, o in rows])
+        if isinstance(result.mixing, WeightedMixing):
+            changes["mixing"] = WeightedMixing(changes["alphas"])
     if result.source_energies is not None:
         changes["source_energies"] = torch.stack([result.source_energies[i][o] for i, o in rows])
     return dataclasses.replace(result, **changes)
-
-
-def verdict_rows(result: Result) -> list[dict[str, Any]]:
-    """What a record says of every mixture's plausibility and modes."""
-    rows: list[dict[str, Any]] = [{} for _ in range(len(result.sources))]
-    if result.plausibility is None or result.plausible is None:
-        for row in rows:
-            row["plausibility"] = None
-    else:
-        told = zip(
-            rows,
-            result.plausibility.tolist(),
-            result.plausible.tolist(),
-            result.remarks,
-            strict=True,
-        )
-        for row, p, plausible, remark in told:
-            row["plausibility"] = round(p, 4)
-            row["plausible"] = plausible
-            if remark:
-                row["remark"] = remark
-    if result.alphas is not None:
-        for row, alphas in zip(rows, result.alphas.tolist(), strict=True):
-            row["alphas"] = [round(a, 4) for a in alphas]
-    if result.samples.shape[1] > 1:
-        for row, modes in zip(rows, result.modes, strict=True):
-            row["modes"] = [
-                {"weight": mode.weight, "samples": [i + 1 for i in mode.members]} for mode in modes
-            ]
-    return rows
 
 
 def print_estimates(names: Sequence[str], result: Result) -> None:
@@ -114,7 +84,7 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
 
 
 def write_draws(
-    out: Path,
+    folder: RunFolder,
     names: Sequence[str],
     mixture: Tensor,
     result: Result,
@@ -132,7 +102,7 @@ def write_draws(
             for number, draw in enumerate(draws, start=1):
                 for i, image in enumerate(draw, start=1):
                     file = f"{name}-draw{number:0{digits}d}-source{i}.png"
-                    write_picture(out / file, to_picture(image, low=low, high=high))
+                    write_picture(folder.path(file), to_picture(image, low=low, high=high))
     modes = [
         {i: rank for rank, mode in enumerate(one, start=1) for i in mode.members}
         for one in result.modes[:shown]
@@ -145,4 +115,4 @@ def write_draws(
         low=low,
         high=high,
     )
-    write_picture(out / "draws.png", picture)
+    write_picture(folder.path("draws.png"), picture)

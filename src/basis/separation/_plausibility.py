@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from basis import metrics
-from basis.priors import Energies, Prior, quantiles
+from basis.priors import LIKELY, Energies, Prior, quantiles
 from basis.samplers import Problem
 from basis.separation._ranking import log_widths
 
 LEVELS = (1 / 3, 2 / 3, 4 / 3)
 """Noise levels of the energy, in spreads of the prior; one evaluation of each source at each."""
-LIKELY = 0.03
-"""Sources less plausible than this are called implausible."""
 MET = 1 / 255
 """The residual, in widths of the range, from which no sources make a mixture."""
 _TIES, _TIED = 8, 0.01  # places, and share of them, that have the largest value of a clipped sum
@@ -32,7 +30,7 @@ _MISFIT = (
 )
 _CUT = (
     "many places have the largest value exactly, as in a clipped sum; check whether the mixture "
-    "was cut off at white first"
+    "was cut off at white first (mixing.clipped() says so, or --clipped)"
 )
 _ELSE = (
     "the sources are unlike what the prior knows; check the weights (alphas) and the number of "
@@ -196,7 +194,8 @@ def saturated(problem: Problem) -> Tensor:
     lows, highs = [p.low for p in problem.priors], [p.high for p in problem.priors]
     seen = problem.observation.flatten(1).cpu()
     none = torch.zeros(len(seen), dtype=torch.bool)
-    if None in lows or None in highs or problem.mixing.mask is not None or problem.mixing.noise:
+    mixing = problem.mixing
+    if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
     _, high = problem.mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
     if high is None:

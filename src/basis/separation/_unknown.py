@@ -11,9 +11,9 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis.mixings import Mixing, WeightedMixing
-from basis.priors import Prior
+from basis.priors import LIKELY, Prior
 from basis.separation._nouns import check_nouns, check_observation
-from basis.separation._plausibility import LIKELY, MET
+from basis.separation._plausibility import MET
 from basis.separation._result import Result
 from basis.separation._separate import evaluating, separate
 from basis.separation._weights_search import find_weights
@@ -113,10 +113,12 @@ def _count_sources(mixture: Tensor, prior: Prior, settings: dict[str, Any]) -> R
     accepted = scores >= _ACCEPTED
     first = accepted.int().argmax(dim=1)
     chosen = torch.where(accepted.any(dim=1), first, scores.argmax(dim=1))
-    return _gather(tried, chosen, places, spent)
+    return _gather(mixture, tried, chosen, places, spent)
 
 
-def _gather(tried: dict[int, Result], chosen: Tensor, places: Tensor, spent: Tensor) -> Result:
+def _gather(
+    mixture: Tensor, tried: dict[int, Result], chosen: Tensor, places: Tensor, spent: Tensor
+) -> Result:
     """One result of items with different numbers of sources: those that are missing are zero, and
     so are their weights.
     """
@@ -146,6 +148,8 @@ def _gather(tried: dict[int, Result], chosen: Tensor, places: Tensor, spent: Ten
         alphas=alphas,
         counts=chosen + 1,
         kept={},
+        mixture=mixture,
+        mixing=WeightedMixing(alphas),
     )
 
 

@@ -7,6 +7,7 @@ from basis.studies._calibration_study import (
     exact_calibrations,
     plot_calibration,
 )
+from basis.studies._capacity_study import Capacity, capacity_table, measure_capacity
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
     Gradient,
@@ -42,6 +43,7 @@ from basis.studies._weights_study import (
 
 __all__ = [
     "Calibration",
+    "Capacity",
     "Case",
     "Cost",
     "Flagged",
@@ -52,6 +54,7 @@ __all__ = [
     "bits",
     "calibration",
     "calibration_table",
+    "capacity_table",
     "cost_table",
     "counts_table",
     "evaluation_cost",
@@ -62,6 +65,7 @@ __all__ = [
     "gradient_table",
     "likelihood_table",
     "likelihoods",
+    "measure_capacity",
     "paper_sigmas",
     "plausibility_cases",
     "plot_calibration",
