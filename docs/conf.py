@@ -36,6 +36,8 @@ html_math_renderer = "mathml"
 # Notebooks are shown as they are stored; the tests run them.
 nb_execution_mode = "off"
 
+smartquotes = False
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -15,7 +15,12 @@ def run_notebook(path: Path, folder: Path) -> nbformat.NotebookNode:
     client = NotebookClient(
         notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}}
     )
-    return client.execute()
+    client.execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if "image/png" in output.get("data", {}):  # pictures offer themselves in two formats
+                output.data.pop("image/jpeg", None)
+    return notebook
 
 
 def store(path: Path) -> None:
@@ -23,9 +28,6 @@ def store(path: Path) -> None:
     notebook = run_notebook(path, path.parent)
     for cell in notebook.cells:
         cell.metadata = {}
-        for output in cell.get("outputs", ()):
-            if "image/png" in output.get("data", {}):  # pictures are shown in several formats
-                output.data.pop("image/jpeg", None)
     notebook.metadata.language_info = {"name": "python"}
     nbformat.write(notebook, path)
 

@@ -5,6 +5,7 @@ that a room's door shows load at first use, and constants are described where th
 """
 
 import importlib
+import inspect
 import pkgutil
 import re
 
@@ -23,11 +24,16 @@ def public_rooms() -> list[str]:
 
 
 def load_names() -> None:
-    """Puts every public name into its door, where autodoc looks for it."""
+    """Puts every public name into its door, where autodoc looks for it, constants with comments."""
     for room in public_rooms():
         module = importlib.import_module(room)
+        analyzer = ModuleAnalyzer.for_module(room)  # kept by Sphinx, which asks for it again
+        analyzer.analyze()
         for name in getattr(module, "__all__", ()):
-            setattr(module, name, getattr(module, name))
+            value = getattr(module, name)
+            setattr(module, name, value)
+            if not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value)):
+                analyzer.attr_docs["", name] = comment_of(room, name)
 
 
 def plain(line: str) -> str:
@@ -41,25 +47,22 @@ def plain(line: str) -> str:
     return "".join(parts)
 
 
-def comment_of(name: str) -> list[str]:
+def comment_of(room: str, name: str) -> list[str]:
     """What stands below the definition of a constant, in whichever file of the room it is."""
-    room, _, last = name.rpartition(".")
     package = importlib.import_module(room)
-    files = [room]
-    if hasattr(package, "__path__"):
-        files += [f"{room}.{m.name}" for m in pkgutil.iter_modules(package.__path__)]
+    found = (m.name for m in pkgutil.iter_modules(getattr(package, "__path__", ())))
+    # not __main__, which would run the command line
+    files = [room, *(f"{room}.{file}" for file in found if file != "__main__")]
     for file in files:
         analyzer = ModuleAnalyzer.for_module(file)
         analyzer.analyze()
-        if ("", last) in analyzer.attr_docs:
-            return list(analyzer.attr_docs["", last])
+        if analyzer.attr_docs.get(("", name)):
+            return list(analyzer.attr_docs["", name])
     return []
 
 
 def prepare(app, what, name, obj, options, lines) -> None:
     """Run for every docstring before the sections in it are read."""
-    if what == "data":  # by default, what the constant's type says of itself
-        lines[:] = comment_of(name) or lines
     lines[:] = [plain(line) for line in lines]
 
 

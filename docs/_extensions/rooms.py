@@ -39,7 +39,7 @@ class Commands(SphinxDirective):
     def run(self):
         """The commands in the order of `basis --help`."""
         lines = []
-        for name in re.findall(r"^    ([a-z]+) ", help_of(), re.MULTILINE):
+        for name in re.findall(r"^    ([a-z]+)\b", help_of(), re.MULTILINE):
             lines += [f"## basis {name}", "", "```text", help_of(name), "```", ""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
