@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "_extensions"), str(Path(__file__).parents[1] / "src")]
 
-from basis import __version__
+from basis import __version__  # noqa: E402 (of this checkout)
 
 project = "basis-separation"
 author = "The basis-separation authors"

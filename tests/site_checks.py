@@ -1,4 +1,4 @@
-"""What is asked of the site: every link leads somewhere, nothing is fetched, every name is there."""
+"""What is asked of the site: links lead somewhere, nothing is fetched, every name is there."""
 
 import importlib
 import inspect
@@ -44,11 +44,11 @@ def broken_links(site: Path) -> list[str]:
             if parts.scheme or parts.netloc:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            if not target.is_file():
+            there = target.is_file()
+            if parts.fragment and target in pages:
+                there = unquote(parts.fragment) in pages[target].anchors
+            if not there:
                 found.append(f"{path.relative_to(site)}: {link}")
-            elif parts.fragment and target in pages:
-                if unquote(parts.fragment) not in pages[target].anchors:
-                    found.append(f"{path.relative_to(site)}: {link}")
     return found
 
 
@@ -71,7 +71,9 @@ def public_names() -> dict[str, object]:
     rooms = (m.name for m in pkgutil.iter_modules(basis.__path__) if not m.name.startswith("_"))
     for room in ["basis", *(f"basis.{name}" for name in rooms)]:
         module = importlib.import_module(room)
-        found |= {f"{room}.{name}": getattr(module, name) for name in getattr(module, "__all__", ())}
+        found |= {
+            f"{room}.{name}": getattr(module, name) for name in getattr(module, "__all__", ())
+        }
     return found
 
 

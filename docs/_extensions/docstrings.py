@@ -66,8 +66,14 @@ def prepare(app, what, name, obj, options, lines) -> None:
     lines[:] = [plain(line) for line in lines]
 
 
+def sign(app, what, name, obj, options, signature, returned):
+    """A default that is made anew for every object has no value to show."""
+    return (signature or "").replace("<factory>", "...") or None, returned
+
+
 def setup(app):
     """Before napoleon, whose priority is 500."""
     load_names()
     app.connect("autodoc-process-docstring", prepare, priority=400)
+    app.connect("autodoc-process-signature", sign)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

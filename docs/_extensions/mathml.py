@@ -12,9 +12,7 @@ def inline(writer, node):
 
 def block(writer, node):
     """A formula on lines of its own."""
-    writer.body.append(
-        f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n'
-    )
+    writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n')
     raise nodes.SkipNode
 
 
