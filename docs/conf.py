@@ -27,6 +27,9 @@ extensions = [
 exclude_patterns = ["_extensions"]
 default_role = "py:obj"  # of names in single backticks in docstrings
 
+# A field that several classes have is a link in the tables of none of them, and no mistake.
+suppress_warnings = ["ref.python"]
+
 # Markdown: formulas between dollars, as GitHub shows them, and links to headings.
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
 myst_heading_anchors = 3
