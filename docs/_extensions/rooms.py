@@ -1,10 +1,11 @@
-"""Directives of the reference: the names of `basis` itself, and the commands with their help."""
+"""The names of `basis` itself, the commands with their help, and pages that no list names."""
 
 import contextlib
 import inspect
 import io
 import os
 import re
+from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
 
@@ -59,8 +60,19 @@ def help_of(*words: str) -> str:
     return out.getvalue()
 
 
+def add_pages(app, docname, source):
+    """A page of docs that the front page does not list is put at the end of its contents."""
+    if docname == "index":
+        listed = set(re.findall(r"^(?:.*<)?([\w-]+)>?$", source[0], re.MULTILINE)) | {"index"}
+        further = sorted({p.stem for p in Path(app.srcdir).glob("*.md")} - listed)
+        if further:
+            lines = ["```{toctree}", ":hidden:", ":caption: Further pages", "", *further, "```"]
+            source[0] += "\n" + "\n".join(lines) + "\n"
+
+
 def setup(app):
-    """Registers both."""
+    """Registers them."""
+    app.connect("source-read", add_pages)
     app.add_directive("door", Door)
     app.add_directive("commands", Commands)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
