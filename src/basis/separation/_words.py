@@ -15,3 +15,16 @@ EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=Tr
 """Named efforts, in network calls per source."""
 DEFAULT_EFFORT: Effort = "balanced"
 """The effort where neither an effort nor a sampler is given."""
+
+SamplerName = Literal[
+    "ascent",
+    "basis",
+    "dirac",
+    "gibbs",
+    "greedy",
+    "langevin",
+    "noise-conditioned",
+    "posterior-ode",
+    "posterior-sde",
+]
+"""The samplers of the package, for type checkers: those of `basis.samplers.SAMPLERS`."""

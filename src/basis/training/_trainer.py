@@ -78,7 +78,7 @@ class Trainer:
         self.folder, self.config = Path(folder), config.in_units(unit)
         self.device = torch.device(device)
         self.model = channels_last(model.to(self.device))
-        self.called = torch.compile(self.model) if compiled else self.model
+        self.called: Any = torch.compile(self.model) if compiled else self.model
         self.images, self.held_out = images, held_out
         self.about = about or {}
         self.data = fingerprint(images, held_out)
@@ -143,6 +143,7 @@ class Trainer:
         *,
         save_every: float = 120.0,
         log_every: int = 50,
+        tell_every: float = 30.0,
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
@@ -157,7 +158,10 @@ class Trainer:
             dynamic_ncols=True,
             disable=None if progress else True,
         )
-        saved = last = time.monotonic()
+        silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
+        saved = told = last = time.monotonic()
+        if silent and self.seen < c.images:
+            print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
         with _stop_signals() as stop, bar:
@@ -174,19 +178,21 @@ class Trainer:
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
-                    if progress and bar.disable:  # without a terminal: a line now and then
-                        self._print_progress(began, now)
+                if silent and now - told > tell_every:
+                    self._print_progress(began, now)
+                    told = now
             if losses:
                 self._log_loss(losses)
+                if silent:
+                    self._print_progress(began, time.monotonic())
             self.save()
         return self.seen >= c.images
 
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
-        print(
-            f"{self.seen:,} of {self.config.images:,} images, {left:.0f} min left", file=sys.stderr
-        )
+        told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
+        print(told, file=sys.stderr, flush=True)
 
     def validate(self) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data."""
