@@ -11,6 +11,7 @@ from basis._files import write_text
 from basis.priors import Card
 
 CARD = "card.json"
+"""The file of a prior's folder that says what it is."""
 
 
 def read_card(folder: str | Path) -> Card:
