@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from basis.cli._arguments import add_json, add_root, natural, write_json
 
@@ -93,7 +94,7 @@ def _run_streamed(args: argparse.Namespace) -> None:
                     f"{name} has {len(store.failures)} mixtures that could not be separated; a "
                     "distance needs all of its images"
                 )
-            found = store["colours" if "colours" in store.arrays else "sources"]
+            found: Any = store["colours" if "colours" in store.arrays else "sources"]
         else:
             found = load_images(name, "test", root=args.data_root, size=args.size).images
         sets.append(ImagePieces(found, args.count))

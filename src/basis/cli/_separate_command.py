@@ -9,8 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis._run_folder import RunFolder
+from basis.cli._arguments import (
+    add_conversions,
+    add_noise,
+    add_root,
+    natural,
+    number,
+    out_folder,
+)
+from basis.cli._blind import (
+    check_unknown,
+    is_unknown,
+    known_rows,
+    separate_blindly,
+    source_count,
+    weight,
+)
 from basis.cli._job_flags import add_job_flags, wants_job
+from basis.cli._result_report import (
+    in_order_of,
+    print_verdict,
+    write_draws,
+)
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -27,7 +48,11 @@ examples:
   basis separate two.png --alphas 0.5 0.5               a picture that is the average of two
   basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos, in tiles where larger
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
+  basis separate sum.png --clipped                      a sum whose brightest pixels were cut off
+  basis separate photo.jpg --convert --invert --resize  a photo of ink on paper, for the digits
   basis separate sample --k 4 --effort best             four digits in one picture
+  basis separate two.png --alphas unknown unknown       weights estimated with the sources
+  basis separate some.png --k unknown                   one to four sources, as many as it takes
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
   basis separate many.npy --out store --workers 4       thousands, in shards; goes on where it was
   basis separate --sampler gibbs --help                 the settings of a sampler
@@ -50,13 +75,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--alphas",
-        type=number,
+        type=weight,
         nargs="+",
         action="append",
-        help="a weight per source (default: 1 1); given several times, one row for each of several "
-        "mixtures of the same sources",
+        help="a weight per source (default: 1 1), or unknown for those to estimate; given several "
+        "times, one row for each of several mixtures of the same sources",
     )
-    parser.add_argument("--k", type=natural, help="number of sources, all with alpha 1")
+    parser.add_argument(
+        "--k",
+        type=source_count,
+        help="number of sources, all with alpha 1, or unknown for 1 to 4",
+    )
     parser.add_argument(
         "--grey", action="store_true", help="the input is the channel mean (colourise)"
     )
@@ -66,6 +95,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise", type=number, default=0.0, help="noise on the mixture (default 0)"
     )
+    parser.add_argument(
+        "--clipped",
+        action="store_true",
+        help="values above 1 were cut off: a saturated pixel was at least so bright",
+    )
+    parser.add_argument(
+        "--rounded", action="store_true", help="values were rounded to the steps of 8 bits"
+    )
+    add_conversions(parser)
     parser.add_argument("--count", type=natural, default=6, help="mixtures made of a data set")
     parser.add_argument(
         "--keep", type=number, nargs="+", help="noise levels whose states to show too"
@@ -94,22 +132,35 @@ def run(args: argparse.Namespace) -> None:
         separate_as_job(args)
         return
 
-    from basis import metrics
+    from basis import metrics, mixings
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled
+    from basis.separation import has_draws, overridden, verdict_rows
 
     sampler = sampler_from(args)
     out = out_folder(args.out)
+    folder = RunFolder(out)
     priors = priors_from(args)
     _check_weights(args)
     given = _read(args, priors[0])
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
-    mixing = _mixing(args, priors, given)
-    result = run_separation(
-        args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
-    )
-    sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
+    if is_unknown(args):
+        result, mixing = separate_blindly(args, mixture, priors, sampler)
+        truth = truth if truth is not None and truth.shape == result.sources.shape else None
+    else:
+        mixing = _mixing(args, priors, given)
+        told = overridden(mixing, given.weights[0]) if given.weights else None
+        if told:
+            print(f"basis separate: warning: {told}", file=sys.stderr)
+        result = run_separation(
+            args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
+        )
+    if truth is not None:
+        result = in_order_of(result, truth)
+    if is_unknown(args) and result.alphas is not None:
+        mixing = mixings.WeightedMixing(result.alphas)
+    sources = result.sources
 
     low, high = priors[0].low, priors[0].high
     shown = min(len(names), _SHOWN)
@@ -118,27 +169,35 @@ def run(args: argparse.Namespace) -> None:
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],
-        mixing,
+        mixing.rows(slice(shown)),
         truth=None if truth is None else truth[:shown],
         names=names[:shown],
         title=title,
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:shown],
+        deviation=result.std[:shown] if has_draws(result) else None,
     )
     if len(priors[0].shape) == 3:
         for name, item in zip(names, sources, strict=True):
             for i, image in enumerate(item):
                 picture = to_picture(image, low=low, high=high)
-                write_picture(out / f"{name}-source{i + 1}.png", picture)
-    _write_arrays(out / "sources.npz", mixture, result, sources, truth)
-    write_picture(out / "panel.png", panel)
+                write_picture(folder.path(f"{name}-source{i + 1}.png"), picture)
+    _write_arrays(folder.path("sources.npz"), mixture, result, sources, truth)
+    write_picture(folder.path("panel.png"), panel)
+    if has_draws(result):
+        write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
-        write_picture(out / "states.png", _states_panel(names[:shown], mixture, result, low, high))
+        states = _states_panel(names[:shown], mixture, result, low, high)
+        write_picture(folder.path("states.png"), states)
     record = _record(args, names, result, truth, low, high)
-    write_json(out / "run.json", record)
+    for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):
+        row.update(verdict)
+    folder.finish(record)
     if truth is not None and low is not None and high is not None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
     _print_residual(args, result, priors[0])
+    print_verdict(names, result, priors)
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
@@ -166,10 +225,11 @@ def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> N
 
 def _check_weights(args: argparse.Namespace) -> None:
     """Refuses weights that contradict each other before anything is read."""
+    check_unknown(args)
     rows = args.alphas or []
     if len({len(row) for row in rows}) > 1:
         raise BasisError("every --alphas must have one weight per source, all equally many")
-    if rows and args.k and len(rows[0]) != args.k:
+    if rows and isinstance(args.k, int) and len(rows[0]) not in (args.k, int(is_unknown(args))):
         raise BasisError(f"{len(rows[0])} alphas for k = {args.k}; give one alpha per source")
     if args.noise < 0:
         raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
@@ -189,12 +249,17 @@ def _from_data_set(args: argparse.Namespace) -> _Input:
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
-    if args.grey or args.mask:
-        raise BasisError("--grey and --mask go with files of mixtures, not with a data set's name")
+    if args.grey or args.mask or args.convert or args.invert or args.resize:
+        raise BasisError(
+            "--grey, --mask, --convert, --invert and --resize go with files of mixtures, not with "
+            "a data set's name"
+        )
     images = load_images(args.inputs[0], "test", root=args.data_root)
-    rows = args.alphas or [[1.0] * (args.k or max(2, len(args.prior or ())))]
+    rows = known_rows(args) or [[1.0] * (args.k or max(2, len(args.prior or ())))]
     pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
     mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+    mixed = mixed.clamp(max=1.0) if args.clipped else mixed
+    mixed = mixed.mul(255).round().div(255) if args.rounded else mixed
     digits = max(2, len(str(args.count)))
     names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
     return _Input(names, mixed, pairs.sources, rows)
@@ -204,9 +269,15 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> _Input:
     """Mixtures from files; with several rows of weights, so many files are one observation."""
     import torch
 
-    from basis.data import read_mixture
+    from basis.data import MixtureFile, read_mixture, read_observation
 
     files = [read_mixture(path, dims=len(prior.shape) - 1) for path in args.inputs]
+    fit = {name: getattr(args, name) for name in ("convert", "invert", "resize")}
+    wanted = (1 if args.grey else prior.shape[0], *prior.shape[1:])
+    for i, file in enumerate(files):
+        fitted = read_observation(file, wanted, low=prior.low, high=prior.high, **fit)
+        if fitted is not file.mixture:  # the sources of the file are not those of another picture
+            files[i] = MixtureFile(fitted, None, file.alphas)
     names: list[str] = []
     brought: list[float] | None = None
     for path, file in zip(args.inputs, files, strict=True):
@@ -275,7 +346,7 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
     if args.grey:
         if rows and len(rows) > 1:
             raise BasisError("--grey takes one row of --alphas")
-        weights = rows[0] if rows else [1.0] * (args.k or len(priors))
+        weights = (rows or brought or [[1.0] * (args.k or len(priors))])[0]
         mixing = mixings.grey_mixture(weights, priors[0].shape[0])
     else:
         count = args.k or max(2, len(priors))
@@ -288,7 +359,9 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
                 f"{tuple(given.mixture.shape[2:])}"
             )
         mixing = mixing.masked((mask > 0.5).double())
-    return mixing.noisy(args.noise)
+    mixing = mixing.noisy(args.noise)
+    mixing = mixing.clipped() if args.clipped else mixing
+    return mixing.rounded() if args.rounded else mixing
 
 
 def _states_panel(

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from basis.data._listing import find_pictures
     from basis.data._load import load_images
     from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
+    from basis.data._observation import (
+        Observed,
+        fit_observation,
+        from_numpy,
+        open_mixtures,
+        read_observation,
+    )
     from basis.data._pictures import read_image
     from basis.data._places import NAMES, Split, data_root
 
@@ -25,6 +32,7 @@ __all__ = [
     "CatalogueEntry",
     "ImageSet",
     "MixtureFile",
+    "Observed",
     "Published",
     "Split",
     "catalogue",
@@ -33,10 +41,14 @@ __all__ = [
     "download",
     "fetch",
     "find_pictures",
+    "fit_observation",
+    "from_numpy",
     "load_images",
+    "open_mixtures",
     "read_array",
     "read_image",
     "read_mixture",
+    "read_observation",
     "write_mixture",
 ]
 
@@ -46,6 +58,7 @@ _HOME = {
     "CatalogueEntry": "_catalogue",
     "ImageSet": "_imageset",
     "MixtureFile": "_mixture",
+    "Observed": "_observation",
     "Published": "_download",
     "Split": "_places",
     "catalogue": "_catalogue",
@@ -54,10 +67,14 @@ _HOME = {
     "download": "_download",
     "fetch": "_download",
     "find_pictures": "_listing",
+    "fit_observation": "_observation",
+    "from_numpy": "_observation",
     "load_images": "_load",
+    "open_mixtures": "_observation",
     "read_array": "_mixture",
     "read_image": "_pictures",
     "read_mixture": "_mixture",
+    "read_observation": "_observation",
     "write_mixture": "_mixture",
 }
 

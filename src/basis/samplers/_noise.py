@@ -50,11 +50,14 @@ def item_seeds(
     gives independent draws.
 
     Args:
-        observation: (batch, ...).
+        observation: (batch, *observed).
         samples: Seeds per item.
-        seed: What all of them are drawn from.
-        label: What the seeds are for.
+        seed: The seed of the run.
+        label: What the numbers are for, so that two uses in one run do not share them.
         occurrences: How often each item has come before; counted within the batch by default.
+
+    Returns:
+        For each item of the batch, a list of `samples` seeds.
     """
     met: Counter[bytes] = Counter()
     seeds = []

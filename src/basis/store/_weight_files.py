@@ -15,6 +15,7 @@ from basis._files import sha256, sync, whole_file
 from basis._weights import read_safetensors
 
 WEIGHTS = "weights.safetensors"
+"""The file of a prior's folder that holds its weights."""
 NEXT = "weights-next.safetensors"
 """Weights that are written and whose card is not yet, or that only lack their name.
 

@@ -1,5 +1,12 @@
 """Measurements of priors that the paper reports beside its separations."""
 
+from basis.studies._calibration_study import (
+    Calibration,
+    calibration,
+    calibration_table,
+    exact_calibrations,
+    plot_calibration,
+)
 from basis.studies._capacity_study import Capacity, capacity_table, measure_capacity
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
@@ -19,31 +26,60 @@ from basis.studies._likelihood_study import (
     separation_cost,
     separation_cost_table,
 )
+from basis.studies._plausibility_study import (
+    Case,
+    Flagged,
+    flag_cases,
+    flagged_table,
+    plausibility_cases,
+)
 from basis.studies._scale_study import Scaled, ShardTimes, read_times, scale_table, simulate
+from basis.studies._weights_study import (
+    WeightErrors,
+    counts_table,
+    random_weights,
+    weight_errors,
+    weights_table,
+)
 
 __all__ = [
+    "Calibration",
     "Capacity",
+    "Case",
     "Cost",
+    "Flagged",
     "Gradient",
     "Likelihoods",
     "Scaled",
     "SeparationCost",
     "ShardTimes",
+    "WeightErrors",
     "bits",
+    "calibration",
+    "calibration_table",
     "capacity_table",
     "cost_table",
+    "counts_table",
     "evaluation_cost",
+    "exact_calibrations",
+    "flag_cases",
+    "flagged_table",
     "gradient_norms",
     "gradient_table",
     "likelihood_table",
     "likelihoods",
     "measure_capacity",
     "paper_sigmas",
+    "plausibility_cases",
+    "plot_calibration",
     "plot_gradients",
+    "random_weights",
     "read_times",
     "scale_table",
     "separation_cost",
     "separation_cost_table",
     "simulate",
     "study_sigmas",
+    "weight_errors",
+    "weights_table",
 ]

@@ -25,7 +25,7 @@ LOG = "log.jsonl"
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings and tensors of a training folder's state.
+    """The settings of a training folder's state, and its tensors by name, of any shape.
 
     Where the state is damaged, the one before is used, with a warning.
     """
@@ -60,6 +60,23 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         if isinstance(error, BasisError):
             raise
         raise BasisError(f"{path} is not a training state: {error}") from error
+
+
+def read_meta(folder: str | Path) -> dict[str, Any]:
+    """The settings of a training folder's state without its tensors; empty where none is.
+
+    Where the state is damaged, those of the one before.
+    """
+    for path in (Path(folder) / STATE, Path(folder) / PREVIOUS):
+        if path.exists():
+            try:
+                with safe_open(path, framework="pt") as file:
+                    return dict(json.loads(file.metadata()["training"]))
+            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+                continue
+    if not (Path(folder) / STATE).exists():
+        return {}
+    return read_state(folder)[0]  # which says what is wrong
 
 
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

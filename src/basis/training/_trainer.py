@@ -34,8 +34,6 @@ from basis.training._sigmas import SigmaDraw, focused_sigmas
 from basis.training._signals import as_floats, check_values, fingerprint, noise_unit
 from basis.training._state_files import STATE, append_log, read_state, trim_log, write_state
 
-_TELL_EVERY = 120.0  # seconds between lines where there is no terminal
-
 
 class Trainer:
     """Trains a network in a folder, from wherever the folder left off.
@@ -153,6 +151,7 @@ class Trainer:
         *,
         save_share: float = 0.02,
         log_every: int = 50,
+        tell_every: float = 30.0,
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
@@ -161,6 +160,7 @@ class Trainer:
         Args:
             save_share: The share of the time that may go into saving the state.
             log_every: Steps between rows of the log.
+            tell_every: Seconds between lines where there is no terminal.
             validate_every: Images between measurements on the held-out data.
             progress: Whether to show a progress bar.
         """
@@ -176,7 +176,10 @@ class Trainer:
             disable=None if progress else True,
         )
         pace = SavePace(save_share)
+        silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
         told = last = time.monotonic()
+        if silent and self.seen < c.images:
+            print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
         with self._alone(), stop_signals() as stop, bar:
@@ -195,12 +198,14 @@ class Trainer:
                 if pace.due:
                     with pace:
                         self.save()
-                if progress and bar.disable and now - told > _TELL_EVERY:
-                    self._print_progress(began, now)  # without a terminal: a line now and then
+                if silent and now - told > tell_every:
+                    self._print_progress(began, now)
                     told = now
             if first:
                 if losses:
                     self._log_loss(losses)
+                    if silent:
+                        self._print_progress(began, time.monotonic())
                 self.save()
         self.processes.wait()
         return self.seen >= c.images
@@ -212,9 +217,8 @@ class Trainer:
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
-        print(
-            f"{self.seen:,} of {self.config.images:,} images, {left:.0f} min left", file=sys.stderr
-        )
+        told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
+        print(told, file=sys.stderr, flush=True)
 
     def validate(self) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data."""
