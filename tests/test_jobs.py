@@ -357,6 +357,14 @@ def test_the_command_takes_folders(tmp_path, capsys):
     assert open_store(tmp_path / "out").names == ["p0", "p1", "p2", "q"]
 
 
+@pytest.mark.parametrize("flags", [["--convert"], ["--k", "unknown"], ["--clipped"]])
+def test_what_a_job_does_not_do_is_told(tmp_path, capsys, flags):
+    words = ["separate", "sample", "--count", "5", "--job", "--out", str(tmp_path / "a")]
+    assert main([*words, *flags]) == 2
+    told = capsys.readouterr().err
+    assert "job" in told and told.count("\n") == 1 and not (tmp_path / "a").exists()
+
+
 def test_many_names_take_no_time():
     began = time.perf_counter()
     stream = FileStream(

@@ -23,8 +23,7 @@ def separate_as_job(args: argparse.Namespace) -> None:
     from basis.cli._separate_command import _check_weights
     from basis.jobs import separate_job
 
-    if args.keep:
-        raise BasisError("--keep goes with fewer mixtures; a job keeps no states")
+    _check_flags(args)
     sampler = sampler_from(args)
     out = out_folder(args.out)
     _check_weights(args)
@@ -58,6 +57,24 @@ def separate_as_job(args: argparse.Namespace) -> None:
     _print_figures(store)
     print_failures("separate", store)
     print(f"store: {out}  picture: {out / 'panel.png'}")
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Refuses what a job does not do."""
+    from basis.cli._blind import is_unknown
+    from basis.data import NAMES
+
+    if args.keep:
+        raise BasisError("--keep goes with fewer mixtures; a job keeps no states")
+    if is_unknown(args):
+        raise BasisError("a job needs known weights; unknown ones go with fewer mixtures")
+    if args.convert or args.invert or args.resize:
+        raise BasisError(
+            "--convert, --invert and --resize go with fewer mixtures; a job takes pictures as they "
+            "are"
+        )
+    if (args.clipped or args.rounded) and args.inputs[0] in NAMES:
+        raise BasisError("--clipped and --rounded go with files of mixtures in a job")
 
 
 def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureStream, Mixing]:

@@ -253,7 +253,7 @@ def _identities(priors: Sequence[Prior]) -> list[dict[str, Any]]:
 def _described(mixing: Mixing) -> dict[str, Any]:
     """A mixing's record of itself, with a mark of its tensors."""
     state = {k: v for k, v in vars(mixing).items() if isinstance(v, Tensor)}
-    return {**mixing.describe(), "tensors": _digest(state)}
+    return {**mixing.describe(), "text": repr(mixing), "tensors": _digest(state)}
 
 
 def _weights_digest(prior: Prior) -> str:
