@@ -251,9 +251,14 @@ def _identities(priors: Sequence[Prior]) -> list[dict[str, Any]]:
 
 
 def _described(mixing: Mixing) -> dict[str, Any]:
-    """A mixing's record of itself, with a mark of its tensors."""
+    """A mixing's record of itself, with all of its numbers."""
     state = {k: v for k, v in vars(mixing).items() if isinstance(v, Tensor)}
-    return {**mixing.describe(), "text": repr(mixing), "tensors": _digest(state)}
+    plain = {
+        name: value
+        for name, value in sorted(vars(mixing).items())
+        if isinstance(value, bool | int | float | str | None)
+    }
+    return {**mixing.describe(), "fields": plain, "tensors": _digest(state)}
 
 
 def _weights_digest(prior: Prior) -> str:
