@@ -16,7 +16,7 @@ examples:
   basis priors                                   those that can be used by name
   basis priors mnist                             the card of one of them (a folder will do too)
   basis priors add runs/photos --name photos     a trained prior, or a diffusers pipeline
-  basis priors add hf:owner/name                 from the model hub (needs huggingface_hub)
+  basis priors add hf:owner/name@main            from the model hub (needs huggingface_hub)
 """
 
 
