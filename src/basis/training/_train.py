@@ -50,6 +50,7 @@ def train(
     about_data: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
+    compiled: bool = False,
     progress: bool = True,
     report: Callable[[str], None] | None = None,
 ) -> Prior:
@@ -69,7 +70,8 @@ def train(
         low, high: Bounds of float values; None for none.
         name: What the prior is called; the folder's name by default.
         held_out: Items at the end of the data that are kept for validation.
-        init: A prior, or its name or folder, whose weights a new run starts from.
+        init: A prior, or its name or folder, whose weights a new run starts from. A U-Net may be
+            larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
@@ -77,6 +79,8 @@ def train(
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute.
+        compiled: Whether steps run through torch.compile: slow to start, faster for networks of
+            more than about half a GFLOP an image.
         progress: Whether to show a progress bar.
         report: Called with lines about what happens.
     """
@@ -107,6 +111,7 @@ def train(
         sigmas=sigmas,
         objective=_objective(kind, config, signals, unit),
         device=device,
+        compiled=compiled,
     )
     if trainer.step:
         report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")

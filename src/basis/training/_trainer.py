@@ -50,6 +50,9 @@ class Trainer:
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
         objective: What a step lowers; the denoising error by default.
+        device: Where to compute.
+        compiled: Whether steps run through torch.compile, which needs a C++ compiler and starts
+            slowly; large networks then train faster.
 
     Attributes:
         average: The model with the power-law average of its weights, in evaluation mode
@@ -68,12 +71,14 @@ class Trainer:
         sigmas: SigmaDraw | None = None,
         objective: Objective | None = None,
         device: torch.device | str = "cpu",
+        compiled: bool = False,
     ) -> None:
         check_values(images)
         unit = noise_unit(images)
         self.folder, self.config = Path(folder), config.in_units(unit)
         self.device = torch.device(device)
         self.model = channels_last(model.to(self.device))
+        self.called = torch.compile(self.model) if compiled else self.model
         self.images, self.held_out = images, held_out
         self.about = about or {}
         self.data = fingerprint(images, held_out)
@@ -119,7 +124,7 @@ class Trainer:
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed * 1_000_003 + self.step)
-            loss = self.objective.loss(self.model, clean, noisy, sigma)
+            loss = self.objective.loss(self.called, clean, noisy, sigma)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
