@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +15,9 @@ from pathlib import Path
 
 from basis._errors import BasisError
 from basis._texts import one_line
+
+_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/(\d{1,9}))|/proc/self/fd/(\d{1,9})")
+_STANDARD = {"stdout": 1, "stderr": 2}
 
 _inputs: set[tuple[int, int]] = set()
 """Device and number of every file that this process reads for its user."""
@@ -131,10 +136,16 @@ def _is_special(path: Path) -> bool:
 
 
 def _write_through(temporary: Path, path: Path) -> None:
-    # A pipe that nobody reads would be waited for; so it is opened without waiting, once.
-    flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-    with open(os.open(path, flags), "wb") as target, open(temporary, "rb") as file:
-        os.set_blocking(target.fileno(), True)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # what was printed before comes before
+    number = _DESCRIPTOR.fullmatch(str(path))
+    if number is not None:  # opened anew, a file would be written from its beginning again
+        handle = os.dup(_STANDARD.get(number[1]) or int(number[2] or number[3]))
+    else:
+        # A pipe that nobody reads would be waited for; so it is opened without waiting, once.
+        handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+        os.set_blocking(handle, True)
+    with open(handle, "wb") as target, open(temporary, "rb") as file:
         shutil.copyfileobj(file, target)
 
 

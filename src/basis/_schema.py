@@ -73,7 +73,9 @@ def _check(value: Any, hint: Any, metadata: Mapping[str, Any], label: str) -> No
         return
     if origin is tuple:
         if not isinstance(value, tuple | list) or not 1 <= len(value) <= _LONGEST:
-            raise BasisError(f"{label} must be a list of 1 to {_LONGEST} entries, not {value!r:.60}")
+            raise BasisError(
+                f"{label} must be a list of 1 to {_LONGEST} entries, not {value!r:.60}"
+            )
         for item in value:
             _check(item, get_args(hint)[0], metadata, label)
         return
@@ -92,7 +94,9 @@ def _check(value: Any, hint: Any, metadata: Mapping[str, Any], label: str) -> No
 def _check_whole(value: Any, metadata: Mapping[str, Any], label: str) -> None:
     least, most = metadata.get("least", 0), metadata.get("most", LARGEST)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BasisError(f"{label} must be a whole number from {least} to {most}, not {value!r:.60}")
+        raise BasisError(
+            f"{label} must be a whole number from {least} to {most}, not {value!r:.60}"
+        )
 
 
 def _check_number(value: Any, metadata: Mapping[str, Any], label: str) -> None:

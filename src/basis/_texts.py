@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["markdown_cell", "one_line", "printable"]
+__all__ = ["markdown_cell", "markdown_code", "one_line", "printable"]
 
 _LONGEST = 400
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|!])")
+_MARKUP = {"|": "\\|", "<": "&lt;", "`": "\\`", "](": "\\]("}
+"""What would end a cell, begin a tag or code, or make a link or a picture."""
 
 
 def printable(text: object) -> str:
@@ -33,8 +34,21 @@ def one_line(error: object, most: int = _LONGEST) -> str:
 
 
 def markdown_cell(text: object) -> str:
-    """The text as a cell of a Markdown table: nothing in it is markup."""
-    return _MARKDOWN.sub(r"\\\1", printable(text))
+    """The text as a cell of a Markdown table: it stays in its cell, and nothing in it is a tag, a
+    link or a picture.
+    """
+    found = printable(text)
+    for mark, escaped in _MARKUP.items():
+        found = found.replace(mark, escaped)
+    return found
+
+
+def markdown_code(text: object) -> str:
+    """The text as code in Markdown, whatever it holds."""
+    found = printable(text)
+    ticks = "`" * (1 + max(map(len, re.findall("`+", found)), default=0))
+    space = " " if "`" in found else ""
+    return f"{ticks}{space}{found}{space}{ticks}"
 
 
 def _escaped(character: str) -> str:

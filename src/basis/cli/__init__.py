@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
         parser.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
-    args.line = shlex.join(["basis", *words])
+    args.line = printable(shlex.join(["basis", *words]))
     return guarded(args, args.run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis._files import write_text
+from basis._files import check_room, write_text
+from basis._texts import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     from basis import Progress
     from basis.data import ImageSet
+
+
+_LEAST_ROOM = 1 << 20
+"""Bytes that any result needs: less is told before the work."""
 
 
 def number(text: str) -> float:
@@ -56,8 +62,8 @@ def out_folder(text: str) -> Path:
     """
     path = Path(text)
     for place in (path, *path.parents):
-        if place.exists():
-            if not place.is_dir():
+        if os.path.lexists(place):
+            if not os.path.isdir(place):
                 raise BasisError(f"{place} is a file; --out takes a folder")
             try:
                 tempfile.TemporaryFile(dir=place).close()
@@ -65,12 +71,28 @@ def out_folder(text: str) -> Path:
                 raise BasisError(
                     f"nothing can be written to {place} ({error.strerror}); --out takes a folder"
                 ) from error
+            check_room(place, _LEAST_ROOM)
             break
     return path
 
 
+def say(line: object) -> None:
+    """Prints one line: what file names and cards bring along (new lines, codes that a terminal
+    obeys) is shown, not obeyed.
+    """
+    print(printable(line))
+
+
+def thread_count(text: str) -> int:
+    """A number of threads that a machine like this one can start, for argparse."""
+    value, most = natural(text), max(64, 4 * (os.cpu_count() or 1))
+    if value > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most} on this machine, not {text}")
+    return value
+
+
 def _json_file(text: str) -> str:
-    if Path(text).is_dir():
+    if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text} is a folder; give a file")
     return text
 
@@ -162,10 +184,9 @@ def device_from(name: str) -> str:
     import torch
 
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        line = str(error).splitlines()[0]
-        raise BasisError(f"device {name!r} cannot be used: {line}") from error
+        torch.zeros(1, device=name).item()  # which a device without memory of its own cannot do
+    except Exception as error:
+        raise BasisError(f"device {name!r} cannot be used: {one_line(error)}") from error
     return name
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._arguments import add_json, add_root, write_json
+from basis.cli._arguments import add_json, add_root, say, write_json
 
 if TYPE_CHECKING:
     from basis.store import PriorEntry
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         if not args.source:
             raise BasisError("basis priors add needs a folder or a name on the model hub")
         entry = add_prior(args.source, name=args.called, root=args.data_root)
-        print(f"added {entry.name}: basis check {entry.name} says whether it is sound")
+        say(f"added {entry.name}: basis check {entry.name} says whether it is sound")
         record: dict[str, Any] = {"added": entry.name, "card": entry.record()}
     elif args.source or args.called:
         raise BasisError("a second word and --name go with: basis priors add SOURCE")
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> None:
     else:
         entries = list_priors(args.data_root)
         for entry in entries:
-            print(f"{entry.name:14} {_size(entry):32} {entry.title}")
+            say(f"{entry.name:14} {_size(entry):32} {entry.title}")
         if not entries:
-            print("no priors found; `basis train` makes one")
+            say("no priors found; `basis train` makes one")
         record = {"priors": [entry.record() for entry in entries]}
     if args.json:
         write_json(args.json, record)
@@ -73,8 +73,8 @@ def _size(entry: PriorEntry) -> str:
 def _show(card: dict[str, Any], indent: str = "") -> None:
     for key, value in card.items():
         if isinstance(value, dict):
-            print(f"{indent}{key}:")
+            say(f"{indent}{key}:")
             _show(value, indent + "  ")
         else:
             text = value if isinstance(value, str) else json.dumps(value)
-            print(f"{indent}{key}: {text}")
+            say(f"{indent}{key}: {text}")

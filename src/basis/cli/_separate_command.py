@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, say, write_json
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def run(args: argparse.Namespace) -> None:
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
     mixing = _mixing(args, priors, given)
+    _check_truth(truth, mixing.sources, priors[0])
+    _check_places(args, out, given, mixing.sources, priors[0])
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
@@ -134,7 +136,32 @@ def run(args: argparse.Namespace) -> None:
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
     if shown < len(names):
         print(f"the picture shows the first {shown} of {len(names)} mixtures")
-    print(f"picture: {out / 'panel.png'}")
+    say(f"picture: {out / 'panel.png'}")
+
+
+def _check_truth(truth: Tensor | None, k: int, prior: Prior) -> None:
+    """Refuses known sources that nothing found could be compared with, before the work."""
+    if truth is not None and tuple(truth.shape[1:]) != (k, *prior.shape):
+        raise BasisError(
+            f"the file's sources have shape {tuple(truth.shape[1:])} each; {k} sources of this "
+            f"prior have {(k, *prior.shape)}"
+        )
+
+
+def _check_places(args: argparse.Namespace, out: Path, given: _Input, k: int, prior: Prior) -> None:
+    """Refuses results that would take the place of an input or find no room, before the work."""
+    from math import prod
+
+    from basis._files import check_replaceable, check_room
+
+    if len(prior.shape) == 3:
+        for name in given.names:
+            for i in range(k):
+                check_replaceable(out / f"{name}-source{i + 1}.png")
+    for name in ("sources.npz", "panel.png", "run.json"):
+        check_replaceable(out / name)
+    # Sources as numbers and as pictures, the mixture and the samples, hardly compressed.
+    check_room(out, 4 * len(given.names) * k * prod(prior.shape) * (2 + (args.samples or 1)))
 
 
 def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:

@@ -19,7 +19,9 @@ NUMPY = (".npy", ".npz")
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz by name; the one of an .npy under the name ''."""
     check_regular(path)
-    with reading(path, "a NumPy file", "accepted: .npy or .npz of numbers, without pickled objects"):
+    with reading(
+        path, "a NumPy file", "accepted: .npy or .npz of numbers, without pickled objects"
+    ):
         _check_sizes(path)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -64,9 +66,10 @@ def _check_header(file: IO[bytes], size: int) -> None:
     shape, _, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds pickled objects")
-    if any(side < 0 for side in shape) or math.prod(shape) * dtype.itemsize > size:
+    count: int = math.prod(int(side) for side in shape)
+    if any(side < 0 for side in shape) or count * dtype.itemsize > size:
         raise ValueError(f"it announces shape {shape} of {dtype}, which its {size} bytes are not")
-    if dtype.itemsize == 0 and math.prod(shape):
+    if dtype.itemsize == 0 and count:
         raise ValueError(f"its values are {dtype}, which have no size")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import pickletools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,7 +35,6 @@ _ADMITTED = (
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
-    ("_codecs", "encode"),
 )
 _LARGEST = 1 << 28  # bytes of a batch file; the published ones have 31 MB
 _BYTE_TYPES = ("u1", "|u1", "uint8", b"u1", b"|u1", b"uint8")
@@ -55,11 +55,10 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     check_regular(path)
     if path.stat().st_size > _LARGEST:
         raise BasisError(f"{path} is not a CIFAR-10 batch: it is larger than {_LARGEST} bytes")
-    with reading(path, "a CIFAR-10 batch", "fetch it again"):
-        with open(path, "rb") as file:
-            _check_memo(file)
-            file.seek(0)
-            batch = _Recorder(file, path).load()
+    with reading(path, "a CIFAR-10 batch", "fetch it again"), open(path, "rb") as file:
+        _check_memo(file)
+        file.seek(0)
+        batch = _Recorder(file, path).load()
     if not isinstance(batch, dict):
         raise BasisError(f"{path} is not a CIFAR-10 batch: it holds no dictionary")
     data = _pixels_of(batch.get(b"data", batch.get("data")))
@@ -87,8 +86,6 @@ def _pixels_of(array: Any) -> np.ndarray | None:
             pass
         case _:
             return None
-    if isinstance(content, _Recorded) and content.what.name == "encode":
-        content = _encoded(content.args)
     if not args or args[0] not in _BYTE_TYPES or order or not isinstance(content, bytes):
         return None
     if count < 0 or len(content) != count * 3072:
@@ -96,11 +93,11 @@ def _pixels_of(array: Any) -> np.ndarray | None:
     return np.frombuffer(content, dtype=np.uint8).reshape(count, 3072).copy()
 
 
-def _encoded(args: tuple[Any, ...]) -> bytes | None:
+def _encoded(text: Any, encoding: Any) -> bytes:
     """The bytes that Python 3 writes as text in Latin-1 for the sake of Python 2."""
-    if len(args) == 2 and isinstance(args[0], str) and args[1] in ("latin1", b"latin1"):
-        return args[0].encode("latin-1")
-    return None
+    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+        raise pickle.UnpicklingError("it holds bytes in an encoding that no pickle uses")
+    return text.encode("latin-1")
 
 
 def _check_memo(file: BinaryIO) -> None:
@@ -121,7 +118,7 @@ class _Name:
         return _Recorded(self, args)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Recorded:
     """What would have been made by a call, and the state it would have been given."""
 
@@ -140,7 +137,9 @@ class _Recorder(pickle.Unpickler):
         super().__init__(file, encoding="bytes")  # the batches were written by Python 2
         self.path = path
 
-    def find_class(self, module: str, name: str) -> _Name:
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if (module, name) == ("_codecs", "encode"):
+            return _encoded
         if (module, name) not in _ADMITTED:
             raise BasisError(
                 f"{self.path} asks for {f'{module}.{name}'!r:.100}, which is refused: "

@@ -40,9 +40,7 @@ def read_idx(path: Path, ndim: int) -> np.ndarray:
         shape = struct.unpack(f">{ndim}I", header[4:])
         expected = math.prod(shape)
         if expected > _most(path):
-            raise BasisError(
-                f"{path} announces {expected} bytes and holds fewer; fetch it again"
-            )
+            raise BasisError(f"{path} announces {expected} bytes and holds fewer; fetch it again")
         check_fits_memory(2 * expected, path)
         data = file.read(expected + 1)
     if len(data) != expected:

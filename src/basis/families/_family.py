@@ -107,9 +107,7 @@ def entry(architecture: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object of entries that a card's `architecture` must hold under a name."""
     found = architecture.get(name)
     if not isinstance(found, Mapping):
-        raise BasisError(
-            f"a card's architecture must hold {name} as an object, not {found!r:.60}"
-        )
+        raise BasisError(f"a card's architecture must hold {name} as an object, not {found!r:.60}")
     return found
 
 

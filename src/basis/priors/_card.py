@@ -150,7 +150,8 @@ def _name(value: Any, key: str, where: str) -> str:
     text = _text(value, key, where)
     if len(text) > 200 or not text.isprintable():
         raise BasisError(
-            f"{where}: {key} must be one line of at most 200 printable characters, not {value!r:.60}"
+            f"{where}: {key} must be one line of 200 printable characters at most, "
+            f"not {value!r:.60}"
         )
     return text
 

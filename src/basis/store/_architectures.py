@@ -54,11 +54,12 @@ def check_shape(path: Path, card: Card, module: nn.Module) -> None:
     facts = {"channels": card.shape[0], "dims": len(card.shape) - 1}
     if len(card.shape) == 3:
         facts["size"] = card.shape[1]
-    for name, fact in facts.items() if isinstance(network, Mapping) else ():
-        if network.get(name, fact) != fact:
+    sizes = network if isinstance(network, Mapping) else {}
+    for name, fact in facts.items():
+        if sizes.get(name, fact) != fact:
             raise BasisError(
                 f"{path}: its signals have shape {card.shape} and its network {name} "
-                f"{network[name]!r:.40}; the two must agree"
+                f"{sizes[name]!r:.40}; the two must agree"
             )
     check = getattr(module, "check_shape", None)
     if check is not None:
