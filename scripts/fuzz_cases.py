@@ -1,4 +1,5 @@
-"""The cases of `scripts/fuzz.py`: good files, what is done to them, and command lines about them."""
+# ruff: noqa: E501, SIM117, I001, RUF028
+"""The cases of `scripts/fuzz.py`: good files, what is done to them, command lines about them."""
 
 from __future__ import annotations
 

@@ -540,12 +540,14 @@ def test_a_cut_lmdb_is_refused(tmp_path):
     import io
 
     folder = tmp_path / "church_lmdb"
-    with lmdb.open(str(folder), map_size=1 << 24) as environment:
-        with environment.begin(write=True) as transaction:
-            for i in range(40):
-                data = io.BytesIO()
-                Image.fromarray(np.full((64, 64, 3), i, "uint8")).save(data, "BMP")
-                transaction.put(f"{i:04d}".encode(), data.getvalue())
+    with (
+        lmdb.open(str(folder), map_size=1 << 24) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        for i in range(40):
+            data = io.BytesIO()
+            Image.fromarray(np.full((64, 64, 3), i, "uint8")).save(data, "BMP")
+            transaction.put(f"{i:04d}".encode(), data.getvalue())
     assert len(load_images(folder)) == 40
     file = folder / "data.mdb"
     with open(file, "r+b") as opened:

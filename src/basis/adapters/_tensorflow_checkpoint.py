@@ -189,7 +189,10 @@ def _read_tensor(prefix: str, entry: _Entry, shards: int) -> Tensor:
     if math.prod(entry.shape) * dtype.itemsize != entry.size:
         raise ValueError("a variable's size is not that of its shape")
     path = Path(f"{prefix}.data-{entry.shard:05d}-of-{shards:05d}")
-    check_regular(path)
+    try:
+        check_regular(path)
+    except BasisError as error:
+        raise BasisError(f"{path} cannot be read: {error}") from error
     if entry.offset + entry.size > path.stat().st_size:
         raise BasisError(f"{path} is cut short: a variable lies beyond its end")
     try:

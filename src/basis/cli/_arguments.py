@@ -43,9 +43,12 @@ def number(text: str) -> float:
 def whole_number(text: str) -> int:
     """An integer, for argparse."""
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r:.60}") from None
+    if not -(2**63) <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"must be a whole number below 2^63, not {text:.60}")
+    return value
 
 
 def seed_number(text: str) -> int:

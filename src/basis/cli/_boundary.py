@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -30,7 +31,9 @@ was made with it.
 def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any]) -> int:
     """Does a command's work; returns the exit code, and prints one line where it went wrong."""
     try:
-        with _inputs_protected(args):
+        with _inputs_protected(args), warnings.catch_warnings():
+            if not sys.warnoptions:  # python -W asks for what libraries tell their programmers
+                warnings.simplefilter("ignore")
             work(args)
     except BasisError as error:
         return _tell(args, printable(error), UNUSABLE)

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     if len(stems) > 1:
         stems = [f"{number}-{stem}" for number, stem in enumerate(stems, start=1)]
     for stem in stems:
-        endings = [f"colours{i}.png" for i in range(1, args.samples + 1)]
+        endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
         for ending in (*endings, "panel.png", "run.json"):
             check_replaceable(out / f"{stem}-{ending}")
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):

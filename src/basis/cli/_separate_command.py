@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
     mixing = _mixing(args, priors, given)
-    _check_truth(truth, mixing.sources, priors[0])
+    if args.grey or mixture.shape[1] == priors[0].shape[0]:  # else `separate` says what is wrong
+        _check_truth(truth, mixing.sources, priors[0])
     _check_places(args, out, given, mixing.sources, priors[0])
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()

@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 
 from basis._errors import BasisError
+from basis._reading import reading
 from basis._weights import channels_last, put_weights
-from basis.adapters import find_pipeline, from_diffusers
+from basis.adapters import DiffusersDenoiser, find_pipeline, from_diffusers
 from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
 from basis.store._architectures import build_module, check_shape
 from basis.store._card_files import CARD, read_card
@@ -52,9 +53,19 @@ def load_prior(
             "(unet/ and scheduler/)"
         )
     prior.eval().requires_grad_(False)
+    if isinstance(getattr(prior, "module", None), DiffusersDenoiser):
+        _try(prior, folder)
     if not prior.has_likelihood:  # likelihood models were measured to gain nothing by it
         channels_last(prior)
     return prior.to(device, dtype)
+
+
+def _try(prior: Prior, folder: Path) -> None:
+    """Asks a network of another library once: its configuration may be such that it only builds."""
+    with reading(folder, "a model that answers"), torch.inference_mode():
+        x = torch.full((1, *prior.shape), prior.center)
+        if prior.denoise(x, prior.sigma_max).shape != x.shape:
+            raise ValueError("it answers with another shape than it was asked with")
 
 
 def _read_prior(folder: Path) -> DenoiserPrior | LikelihoodPrior:
