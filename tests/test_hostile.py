@@ -189,9 +189,14 @@ def test_protection_ends_with_the_block(tmp_path):
 def test_a_full_disk_names_the_file(tmp_path, error):
     path = tmp_path / "result.npy"
     path.write_text("before")
-    with pytest.raises(BasisError, match=r"cannot write .*result\.npy"), whole_file(path) as place:
-        place.write_text("half")
-        raise error
+
+    def write():
+        with whole_file(path) as place:
+            place.write_text("half")
+            raise error
+
+    with pytest.raises(BasisError, match=r"cannot write .*result\.npy"):
+        write()
     assert path.read_text() == "before" and len(list(tmp_path.iterdir())) == 1
 
 
@@ -473,8 +478,8 @@ def test_rows_of_a_log_that_are_none_are_left_out(state, capsys):
     path, words, *_ = state
     log = path.parent / "log.jsonl"
     good = read_log(path.parent)
-    bad = ["[]", "3", "{}", '{"step": "a"}', '{"step": 1, "images": 2, "held_out": [1]}', "[" * 9999,
-           '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
+    bad = ["[]", "3", "{}", '{"step": "a"}', '{"step": 1, "images": 2, "held_out": [1]}',
+           "[" * 9999, '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
     log.write_text(log.read_text() + "\n".join(bad) + "\n")
     assert read_log(path.parent) == good
     assert main(words) == 0

@@ -84,12 +84,17 @@ def protected(paths: Iterable[str | Path]) -> Iterator[None]:
 
 def check_replaceable(path: str | Path) -> None:
     """Refuses a place for an output that is one of the inputs; ask before long work."""
-    if _identity(path) in _inputs:
+    if is_input(path):
         raise BasisError(
             f"{path} is one of the images or files that are read; give the output another name"
         )
     if os.path.isdir(path):
         raise BasisError(f"cannot write {path}: it is a folder")
+
+
+def is_input(path: str | Path) -> bool:
+    """Whether a path names a file that is protected as an input."""
+    return _identity(path) in _inputs
 
 
 def check_room(path: str | Path, size: int) -> None:

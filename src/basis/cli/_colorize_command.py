@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from basis._files import check_replaceable
+from basis._run_folder import RunFolder
 from basis.cli._arguments import (
     add_root,
     add_seed_and_device,
@@ -14,7 +15,6 @@ from basis.cli._arguments import (
     out_folder,
     progress_bar,
     say,
-    write_json,
 )
 
 EPILOG = """\
@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> None:
         for ending in (*endings, "panel.png", "run.json"):
             check_replaceable(out / f"{stem}-{ending}")
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):
+        folder = RunFolder(out, f"{stem}-run.json")
         grey = photo.mean(dim=0, keepdim=True)
         with progress_bar(f"colouring {name}") as progress:
             coloured, result = colorize(
@@ -72,12 +73,13 @@ def run(args: argparse.Namespace) -> None:
                 progress=progress,
             )
         for i, image in enumerate(coloured[0], start=1):
-            write_picture(out / f"{stem}-colours{i}.png", to_picture(image))
+            write_picture(folder.path(f"{stem}-colours{i}.png"), to_picture(image))
         shown = [grey.expand(3, -1, -1), *coloured[0].unbind()]
         captions = ["grey", *(f"colouring {i + 1}" for i in range(args.samples))]
         if photo.shape[0] == 3:
             shown, captions = [*shown, photo], [*captions, "as it was"]
-        write_picture(out / f"{stem}-panel.png", pictures_panel(torch.stack(shown)[None], captions))
+        panel = pictures_panel(torch.stack(shown)[None], captions)
+        write_picture(folder.path(f"{stem}-panel.png"), panel)
         off = (coloured.mean(dim=2) - grey).abs().max().item() * 255
         record = {
             "command": args.line,
@@ -88,5 +90,5 @@ def run(args: argparse.Namespace) -> None:
             "evaluations": result.evaluations,
             "largest_difference_from_grey_in_8_bit_steps": off,
         }
-        write_json(out / f"{stem}-run.json", record)
+        folder.finish(record)
         say(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")

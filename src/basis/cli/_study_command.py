@@ -25,9 +25,11 @@ examples:
       bits per dimension of test images and of separated sources
   basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
+  basis study capacity --priors runs/small runs/large --pairs 64 --ways fast basis
+      networks of different size on the same mixtures
 
 gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md
-and likelihoods.json, cost the same. The images are those of the --pairs mixtures.
+and likelihoods.json, the others the same. The images are those of the --pairs mixtures.
 """
 
 
@@ -42,6 +44,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SIDE",
         help="cost: of images (default: the prior's own)",
+    )
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        default=["fast"],
+        metavar="WAY",
+        help="capacity: efforts and samplers to separate by (default: fast)",
     )
     parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
     add_pairs(parser, 64)
@@ -128,4 +137,24 @@ def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str
     return table, [dataclasses.asdict(c) | {"side": c.side} for c in costs]
 
 
-_KINDS = {"gradients": _gradients, "likelihoods": _likelihoods, "cost": _cost}
+def _capacity(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of capacity: its table, and its rows for the record."""
+    import torch
+
+    from basis import bench, studies
+
+    ways, pairs = [bench.find_way(name) for name in args.ways], _pairs(args)
+    rows = [
+        studies.measure_capacity(p, pairs, ways, seed=args.seed, progress=print) for p in priors
+    ]
+    table = studies.capacity_table(rows).markdown()
+    table += f"\n{args.pairs} mixtures of {args.k}, {torch.get_num_threads()} threads.\n"
+    return table, [dataclasses.asdict(row) for row in rows]
+
+
+_KINDS = {
+    "gradients": _gradients,
+    "likelihoods": _likelihoods,
+    "cost": _cost,
+    "capacity": _capacity,
+}

@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|DIR",
         help="start a new run from this prior's weights; a U-Net may be larger than it",
     )
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
     parser.add_argument(
         "--threads", type=thread_count, help="CPU threads (default: torch's choice)"
     )

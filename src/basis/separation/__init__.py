@@ -9,6 +9,8 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._inputs import as_prior as as_prior
+    from basis.separation._inputs import overridden as overridden
     from basis.separation._nouns import make_sampler as make_sampler
     from basis.separation._order import align as align
     from basis.separation._order import exchangeable as exchangeable
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from basis.separation._words import EFFORTS as EFFORTS
     from basis.separation._words import Choice as Choice
     from basis.separation._words import Effort as Effort
+    from basis.separation._words import SamplerName as SamplerName
     from basis.separation._workers import default_workers as default_workers
     from basis.separation._workers import threads as threads
 
@@ -41,12 +44,15 @@ _HOMES = {
     "Ranking": "_ranking",
     "Result": "_result",
     "Round": "_plan",
+    "SamplerName": "_words",
     "align": "_order",
+    "as_prior": "_inputs",
     "colorize": "_colorize",
     "colouring": "_colorize",
     "default_workers": "_workers",
     "exchangeable": "_order",
     "make_sampler": "_nouns",
+    "overridden": "_inputs",
     "plan_for": "_plan",
     "sample": "_unconditional",
     "separate": "_separate",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from basis.mixings import Mixing
 from basis.separation._order import align
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,9 @@ class Result:
             no order of their own: (k, k) of bool.
         kept: States at the end of the noise levels asked for: sigma to (batch, samples, k, ...),
             not clamped.
+        mixture: What was separated, (batch, *observed), as it was after conversions.
+        mixing: How the sources make it.
+        span: The bounds of the sources' values, None where there is none.
     """
 
     sources: Tensor
@@ -53,6 +63,9 @@ class Result:
     seconds: float
     exchangeable: Tensor
     kept: dict[float, Tensor] = field(default_factory=dict)
+    mixture: Tensor | None = None
+    mixing: Mixing | None = None
+    span: tuple[float | None, float | None] = (None, None)
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.sources.shape))
@@ -72,3 +85,36 @@ class Result:
         first = self.samples[:, 0]
         aligned = [align(s, first, self.exchangeable) for s in self.samples.unbind(1)]
         return torch.stack(aligned).mean(dim=0)
+
+    def panel(self, rows: int = 24) -> Image.Image:
+        """A picture of the first mixtures with their sources, their sum and the residual."""
+        from basis.separation._result_files import result_panel
+
+        return result_panel(self, rows)
+
+    def show(self, rows: int = 24) -> None:
+        """Opens the panel in the system's viewer of pictures."""
+        self.panel(rows).show()
+
+    def save(self, folder: str | Path, names: Sequence[str] | None = None) -> Path:
+        """Writes every source as a picture, all arrays (sources.npz), panel.png and run.json.
+
+        Files of an earlier run in the same folder are replaced or removed.
+
+        Args:
+            folder: Where; it is made.
+            names: What the files of each mixture are called; 01, 02, ... by default.
+        """
+        from basis.separation._result_files import save_result
+
+        return save_result(self, folder, names)
+
+    def _repr_png_(self) -> bytes | None:
+        """The panel, for notebooks; None where the sources are neither pictures nor sound."""
+        from basis.separation._result_files import drawable, result_panel
+
+        if not drawable(self):
+            return None
+        data = io.BytesIO()
+        result_panel(self, 6).save(data, "png")
+        return data.getvalue()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from basis._devices import find_device
 from basis._errors import BasisError
 from basis._reading import reading
 from basis._weights import channels_last, put_weights
@@ -35,10 +36,12 @@ def load_prior(
             pipeline; or `hf:owner/name@revision` on the model hub, which needs the package
             huggingface_hub.
         root: The data root whose `priors` folder is searched after the package's own.
-        device, dtype: Where, and in which precision, it computes.
+        device: Where it computes: "cpu", "cuda", or "auto" for a GPU where there is one.
+        dtype: In which precision it computes.
 
     The prior is in evaluation mode and its weights do not ask for gradients.
     """
+    device = find_device(device)
     entry = find_entry(source, root)
     if entry is not None and entry.maker is not None:
         return make_prior(entry.maker).to(device, dtype)

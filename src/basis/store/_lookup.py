@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,6 +54,10 @@ class PriorEntry:
             return self.card.to_dict()
         return {"name": self.name, "title": self.title}
 
+    def __repr__(self) -> str:
+        shape = "" if self.card is None else f", {'x'.join(map(str, self.card.shape))}"
+        return f"PriorEntry({self.name!r}{shape}, {self.title})"
+
 
 def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
     """The priors that can be loaded by name.
@@ -102,11 +107,21 @@ def prior_folder(source: str | Path, entry: PriorEntry | None, root: str | Path 
     path = Path(source)
     if os.path.isdir(path):  # where Path.is_dir raises on a name too long
         return path
-    names = ", ".join(entry.name for entry in list_priors(root)) or "none"
+    known = [entry.name for entry in list_priors(root)]
+    near = difflib.get_close_matches(path.name, [*known, *_neighbours(path)], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise BasisError(
-        f"unknown prior {str(source)!r}: give a folder, hf:owner/name@revision for one on the "
-        f"model hub, or one of these names: {names}"
+        f"unknown prior {str(source)!r}{hint}: give a folder, hf:owner/name@revision for one on "
+        f"the model hub, or one of these names: {', '.join(known) or 'none'}"
     )
+
+
+def _neighbours(path: Path) -> list[str]:
+    """The folders beside a missing one, for the one that was meant."""
+    try:
+        return [place.name for place in path.parent.iterdir() if (place / CARD).is_file()]
+    except OSError:
+        return []
 
 
 def make_prior(maker: EntryPoint) -> Prior:

@@ -1,5 +1,6 @@
 """Measurements of priors that the paper reports beside its separations."""
 
+from basis.studies._capacity_study import Capacity, capacity_table, measure_capacity
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
     Gradient,
@@ -20,17 +21,20 @@ from basis.studies._likelihood_study import (
 )
 
 __all__ = [
+    "Capacity",
     "Cost",
     "Gradient",
     "Likelihoods",
     "SeparationCost",
     "bits",
+    "capacity_table",
     "cost_table",
     "evaluation_cost",
     "gradient_norms",
     "gradient_table",
     "likelihood_table",
     "likelihoods",
+    "measure_capacity",
     "paper_sigmas",
     "plot_gradients",
     "separation_cost",

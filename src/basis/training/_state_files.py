@@ -27,12 +27,18 @@ def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     path = Path(folder) / STATE
     check_regular(path)
     with reading(path, "a training state"), safe_open(path, framework="pt") as file:
-        told = (file.metadata() or {}).get("training")
-        if told is None:
-            raise BasisError(f"{path} is not a training state: it says nothing of a training")
-        meta = parse_json(told, path, "a training state")
-        check_meta(meta, path)
+        meta = _meta_of(file, path)
         return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _meta_of(file: Any, path: Path) -> dict[str, Any]:
+    """What an open state says of its run, checked."""
+    told = (file.metadata() or {}).get("training")
+    if told is None:
+        raise BasisError(f"{path} is not a training state: it says nothing of a training")
+    meta: dict[str, Any] = parse_json(told, path, "a training state")
+    check_meta(meta, path)
+    return meta
 
 
 def check_meta(meta: Any, path: Path) -> None:
@@ -55,6 +61,16 @@ class _Meta:
     seconds: float = field(metadata={"at_least": 0.0})
     about: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+
+
+def read_meta(folder: str | Path) -> dict[str, Any]:
+    """The settings of a training folder's state without its tensors; empty where none is."""
+    path = Path(folder) / STATE
+    if not path.exists():
+        return {}
+    check_regular(path)
+    with reading(path, "a training state"), safe_open(path, framework="pt") as file:
+        return _meta_of(file, path)
 
 
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

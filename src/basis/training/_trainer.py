@@ -144,6 +144,7 @@ class Trainer:
         *,
         save_every: float = 120.0,
         log_every: int = 50,
+        tell_every: float = 30.0,
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
@@ -158,7 +159,10 @@ class Trainer:
             dynamic_ncols=True,
             disable=None if progress else True,
         )
-        saved = last = time.monotonic()
+        silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
+        saved = told = last = time.monotonic()
+        if silent and self.seen < c.images:
+            print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
         with _stop_signals() as stop, bar:
@@ -175,19 +179,21 @@ class Trainer:
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
-                    if progress and bar.disable:  # without a terminal: a line now and then
-                        self._print_progress(began, now)
+                if silent and now - told > tell_every:
+                    self._print_progress(began, now)
+                    told = now
             if losses:
                 self._log_loss(losses)
+                if silent:
+                    self._print_progress(began, time.monotonic())
             self.save()
         return self.seen >= c.images
 
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
-        print(
-            f"{self.seen:,} of {self.config.images:,} images, {left:.0f} min left", file=sys.stderr
-        )
+        told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
+        print(told, file=sys.stderr, flush=True)
 
     def validate(self) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data."""
