@@ -479,7 +479,8 @@ def test_rows_of_a_log_that_are_none_are_left_out(state, capsys):
     log = path.parent / "log.jsonl"
     good = read_log(path.parent)
     bad = ["[]", "3", "{}", '{"step": "a"}', '{"step": 1, "images": 2, "held_out": [1]}',
-           "[" * 9999, '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
+           "[" * 9999,
+           '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
     log.write_text(log.read_text() + "\n".join(bad) + "\n")
     assert read_log(path.parent) == good
     assert main(words) == 0

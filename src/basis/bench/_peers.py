@@ -22,7 +22,7 @@ from basis.pairs import Pairs
 from basis.priors import Prior
 
 Peer = Literal["mmps", "tmpd", "dps"]
-PEERS: tuple[str, ...] = get_args(Peer)
+PEERS: tuple[Peer, ...] = get_args(Peer)
 """The methods of azula that are compared."""
 
 _CALLS: dict[str, int] = {"mmps": 3, "tmpd": 3, "dps": 2}

@@ -19,6 +19,13 @@ from basis.cli._arguments import (
     out_folder,
     say,
 )
+from basis.cli._result_report import (
+    has_draws,
+    in_order_of,
+    print_verdict,
+    verdict_rows,
+    write_draws,
+)
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -128,7 +135,9 @@ def run(args: argparse.Namespace) -> None:
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
-    sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
+    if truth is not None:
+        result = in_order_of(result, truth)
+    sources = result.sources
 
     low, high = priors[0].low, priors[0].high
     shown = min(len(names), _SHOWN)
@@ -143,6 +152,8 @@ def run(args: argparse.Namespace) -> None:
         title=title,
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:shown],
+        deviation=result.std[:shown] if has_draws(result) else None,
     )
     if len(priors[0].shape) == 3:
         for name, item in zip(names, sources, strict=True):
@@ -151,13 +162,19 @@ def run(args: argparse.Namespace) -> None:
                 write_picture(folder.path(f"{name}-source{i + 1}.png"), picture)
     _write_arrays(folder.path("sources.npz"), mixture, result, sources, truth)
     write_picture(folder.path("panel.png"), panel)
+    if has_draws(result):
+        write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
         states = _states_panel(names[:shown], mixture, result, low, high)
         write_picture(folder.path("states.png"), states)
-    folder.finish(_record(args, names, result, truth, low, high))
+    record = _record(args, names, result, truth, low, high)
+    for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):
+        row.update(verdict)
+    folder.finish(record)
     if truth is not None and low is not None and high is not None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
     _print_residual(args, result, priors[0])
+    print_verdict(names, result, priors)
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")

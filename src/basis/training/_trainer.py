@@ -79,7 +79,7 @@ class Trainer:
         self.folder, self.config = Path(folder), config.in_units(unit)
         self.device = torch.device(device)
         self.model = channels_last(model.to(self.device))
-        self.called = torch.compile(self.model) if compiled else self.model
+        self.called: Any = torch.compile(self.model) if compiled else self.model
         self.images, self.held_out = images, held_out
         self.about = about or {}
         self.data = fingerprint(images, held_out)
