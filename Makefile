@@ -1,13 +1,17 @@
-# `make demo` separates a few mixtures of digits; `make test` checks the whole package.
-# Both set up everything they need in .venv.
+# `make demo` separates a few mixtures of digits; `make page` opens a page on which you do so
+# yourself; `make test` checks the whole package. All of them set up everything they need in .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format pictures clean
+.PHONY: demo page test check format pictures clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
+
+# A page on this computer, opened in the browser.
+page: .venv/ready-page
+	$(BIN)/basis demo --open
 
 test: check
 	$(BIN)/python -m pytest
@@ -26,6 +30,10 @@ format: .venv/ready-dev
 
 .venv/ready: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/ready-page: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	touch $@
 
 .venv/ready-dev: .venv/ready

@@ -29,6 +29,7 @@ _COMMANDS = {
     "priors": "list priors, show a card, or add a prior",
     "convert": "make a prior of a published NCSN or Glow checkpoint",
     "data": "list data sets, or download one",
+    "demo": "a page on this computer: mix, watch the sources come out, take them home",
 }
 
 

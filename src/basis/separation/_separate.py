@@ -71,7 +71,8 @@ def separate(
         chunk: Chains advanced together; memory grows with this and not with the batch.
         workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
             threads.
-        progress: Called after every step.
+        progress: Called after every step, with the state of the chains; what it raises ends the
+            separation.
         options: Settings of a sampler given by name, for example `steps=50`.
     """
     priors, mixing = check_nouns(prior, alphas, mixing)
@@ -100,9 +101,9 @@ def separate(
     steps = _StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
-        def on_step(done: int, total: int, sigma: float) -> None:
+        def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
             check()
-            steps(number, done, total, sigma)
+            steps(number, done, total, sigma, state)
 
         return Search(plan, priors, mixing, m[part], all_seeds.cut(part), on_step, keep).run()
 
@@ -206,11 +207,12 @@ class _StepCounter:
         self.done: dict[int, int] = {}
         self.lock = threading.Lock()
 
-    def __call__(self, chunk: int, done: int, total: int, sigma: float) -> None:
+    def __call__(self, chunk: int, done: int, total: int, sigma: float, state: Tensor) -> None:
         if self.callback is not None:
             with self.lock:
                 self.done[chunk] = done
-                self.callback(Progress(sum(self.done.values()), self.chunks * total, sigma))
+                done = sum(self.done.values())
+                self.callback(Progress(done, self.chunks * total, sigma, state))
 
 
 class _ItemSeeds:
