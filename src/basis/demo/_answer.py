@@ -108,7 +108,7 @@ def _draws(run: Run, result: Result) -> str:
         above = result.energies[0, i].item() - best
         name = f"draw {place}"
         shown = [picture(x, f"{name}, source {j + 1}") for j, x in enumerate(sources)]
-        words = "most plausible" if place == 1 else f"+{above:.0f} nats"
+        words = "likeliest" if place == 1 else f"+{above:.0f} nats"
         cards.append(
             f'<div class="chain"><div class="chain-name">{name} · {words}</div>'
             f"{row(shown, 'tight')}</div>"
@@ -119,11 +119,14 @@ def _draws(run: Run, result: Result) -> str:
     summary = (
         f'<div class="chain"><div class="chain-name">mean of the draws</div>'
         f"{row(means, 'tight')}</div>"
-        f'<div class="chain"><div class="chain-name">uncertainty (bright: the draws differ)</div>'
+        f'<div class="chain"><div class="chain-name">uncertainty: bright where they differ</div>'
         f"{row(maps, 'tight')}</div>"
     )
+    if task.kind == "inpaint":  # whose draws are shown above
+        return section("Where the draws differ", f'<div class="chains">{summary}</div>')
     several = f'<div class="chains">{"".join(cards)}</div><div class="chains">{summary}</div>'
-    return section("Draws from the posterior", several)
+    words = "In order of plausibility: a nat more of energy is e times less probable."
+    return section("Draws from the posterior", several, words)
 
 
 def _heat(spread: Tensor) -> Tensor:

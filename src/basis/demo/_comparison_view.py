@@ -27,9 +27,9 @@ def _column(run: Run) -> str:
     if truth is not None and run.task.kind == "separate":
         found = metrics.reorder(found, truth)
         facts.append(("PSNR", f"{metrics.psnr(found, truth).item():.1f} dB"))
-    shown = [picture(x, f"{run.task.way}, source {i + 1}") for i, x in enumerate(found[0])]
+    shown = [picture(x, f"{run.task}, source {i + 1}") for i, x in enumerate(found[0])]
     rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in facts)
     return (
-        f'<div class="chain"><div class="chain-name">{html.escape(str(run.task.way))}</div>'
+        f'<div class="chain"><div class="chain-name">{html.escape(str(run.task))}</div>'
         f"{row(shown, 'tight')}<table>{rows}</table></div>"
     )

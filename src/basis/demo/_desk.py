@@ -35,6 +35,7 @@ class Desk:
         run: The separation at work or done.
         ticket: The place in line.
         mask: What is painted over, (1, height, width), ones where the photo is seen.
+        under: The photo that the mask belongs to, as a data URL.
         told: What the visitor was last told of an upload or a drawing.
         key: A name of its own, for files.
     """
@@ -46,6 +47,7 @@ class Desk:
     run: Run | None = None
     ticket: Ticket | None = None
     mask: Tensor | None = None
+    under: str = ""
     told: str = ""
     key: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -74,11 +76,9 @@ def offers(name: str, shelf: int) -> list[int]:
     chosen = [(start + i) % count for i in range(_SHELF)]
     if name == "sample" and images.labels is not None:
         # As many of each digit, from another place on every shelf.
-        chosen = []
-        for digit in range(10):
-            own = (images.labels == digit).nonzero().flatten().tolist()
-            first = shelf * (_SHELF // 10)
-            chosen += [own[(first + i) % len(own)] for i in range(_SHELF // 10)]
+        own = [(images.labels == digit).nonzero().flatten().tolist() for digit in range(10)]
+        rows = range(shelf * (_SHELF // 10), (shelf + 1) * (_SHELF // 10))
+        chosen = [group[i % len(group)] for i in rows for group in own]
     return chosen
 
 
@@ -143,4 +143,4 @@ def equation_view(desk: Desk, alphas: Sequence[float]) -> str:
 
 
 def _reach(top: float) -> str:
-    return f"up to {top:.2f}, shown dimmed" if top > 1.005 else f"up to {top:.2f}"
+    return f"brightest {top:.2f}"

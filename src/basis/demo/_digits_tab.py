@@ -61,16 +61,17 @@ def build(work: Work) -> None:
             equation = gr.HTML(
                 equation_view(start, (1.0, 1.0)), js_on_load=CLICKS, elem_id="digits-equation"
             )
-            sliders = [
-                gr.Slider(
-                    0, 1, 1.0, step=0.05, label=f"Weight of source {i + 1}", visible=i < 2,
-                    elem_id=f"digits-weight{i + 1}",
-                )
-                for i in range(MOST)
-            ]  # fmt: skip
+            with gr.Row():
+                sliders = [
+                    gr.Slider(
+                        0, 1, 1.0, step=0.05, label=f"Weight of source {i + 1}", visible=i < 2,
+                        min_width=150, elem_id=f"digits-weight{i + 1}",
+                    )
+                    for i in range(MOST)
+                ]  # fmt: skip
+        with gr.Column(scale=7, min_width=320):
             gr.HTML("<h2>3 · Pull them apart</h2>")
             pane.build_controls()
-        with gr.Column(scale=7, min_width=320):
             pane.build_results()
             pane.build_comparison()
 

@@ -35,7 +35,7 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         for i, image in enumerate(sources[0], start=1):
             write_picture(add(f"source{i}.png"), to_picture(image))
         panel = separation_panel(
-            task.observed, sources, task.mixing(), truth=truth, title=str(task.way)
+            task.observed, sources, task.mixing(), truth=truth, title=str(task)
         )
         weights = torch.tensor(task.alphas)
         write_mixture(add("mixture.npz"), MixtureFile(task.observed, truth, weights))
@@ -49,7 +49,7 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         seen = task.observed[0] if task.mask is None else task.observed[0] * task.mask
         shown = torch.stack([seen.expand(3, -1, -1), *sources])[None]
         titles = ["observed", *(f"{kind} {i + 1}" for i in range(len(sources)))]
-        panel = pictures_panel(shown, titles, title=str(task.way))
+        panel = pictures_panel(shown, titles, title=str(task))
         write_picture(add("observed.png"), to_picture(task.observed[0]))
         if task.mask is not None:
             write_picture(add("mask.png"), to_picture(task.mask))

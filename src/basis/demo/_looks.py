@@ -7,7 +7,10 @@ from typing import Any
 CSS = """
 .gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
 .gradio-container h1 { font-size: 1.7rem; margin: 0.2rem 0 0; }
-.gradio-container h2 { font-size: 1.05rem; margin: 0.9rem 0 0.2rem; }
+.gradio-container h2 { font-size: 1.1rem; margin: 0; }
+.gradio-container .html-container { padding: 2px 4px; }
+.actions { flex-wrap: nowrap !important; }
+.actions button { min-width: 0 !important; }
 .gradio-container h3 { font-size: 1rem; margin: 0 0 0.2rem; }
 .hint, .cost, .caption, .told { font-size: 0.85rem; color: var(--body-text-color-subdued); }
 .hint { margin: 0.1rem 0 0.5rem; }
@@ -18,21 +21,21 @@ CSS = """
 .nouns b { color: var(--color-accent); }
 .nouns p { margin: 0.2rem 0 0; font-size: 0.9rem; }
 .lead { margin: 0.2rem 0 0.8rem; }
-.shelf { display: grid; grid-template-columns: repeat(auto-fill, minmax(44px, 1fr)); gap: 6px; }
+.shelf { display: grid; grid-template-columns: repeat(10, 1fr); gap: 5px; }
 .shelf button, .equation button { padding: 0; border: 2px solid transparent; border-radius: 8px;
   background: none; cursor: pointer; line-height: 0; overflow: hidden; }
 .shelf img { width: 100%; border-radius: 6px; image-rendering: pixelated; }
 .shelf button:hover, .equation button:hover { border-color: var(--color-accent); }
 button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-accent);
   outline-offset: 2px; }
-.equation { display: flex; flex-wrap: wrap; align-items: center; gap: 0.4rem 0.5rem; }
+.equation { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4rem 0.5rem; }
 .equation .term { display: flex; flex-direction: column; align-items: center; gap: 2px; }
 .equation img { width: 84px; height: 84px; image-rendering: pixelated; border-radius: 6px; }
 .equation .sum img { border: 2px solid var(--border-color-primary); }
 .equation button[aria-pressed=true] { border-color: var(--color-accent); }
 .equation .weight { font-variant-numeric: tabular-nums; font-size: 0.9rem; }
 .equation .caption { max-width: 100px; text-align: center; line-height: 1.15; }
-.equation .sign { font-size: 1.4rem; color: var(--body-text-color-subdued); }
+.equation .sign { font-size: 1.4rem; margin-top: 46px; color: var(--body-text-color-subdued); }
 .notice { border-radius: 8px; padding: 0.55rem 0.8rem; margin: 0.2rem 0;
   border-left: 4px solid var(--color-accent); background: var(--background-fill-secondary); }
 .notice.bad { border-color: #dc2626; }
@@ -49,6 +52,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .pics.found .pair { width: 132px; }
 .pics.found .small { width: 66px; margin: 6px auto 0; }
 .pics.large .pic { width: clamp(140px, 30%, 260px); }
+.pics.seen .pic { width: 130px; }
 .pics.tight .pic { flex: 1 1 0; min-width: 0; }
 .chains { display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); }
 .chain { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 7px;
@@ -76,7 +80,8 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .alternatives { display: grid; gap: 4px; }
 footer { display: none !important; }
 @media (max-width: 640px) {
-  .equation img { width: 64px; height: 64px; }
+  .equation img { width: 62px; height: 62px; }
+  .equation .sign { margin-top: 38px; }
   .gradio-container { padding: 8px !important; }
 }
 """

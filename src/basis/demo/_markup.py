@@ -59,7 +59,7 @@ def chains_view(frame: Frame) -> str:
     many = len(frame.states)
     parts = []
     for chain in range(many):
-        name = f"chain {chain + 1}" if many > 1 else "the chain"
+        name = f"chain {chain + 1}" if many > 1 else "one chain"
         noisy = [
             picture(x, f"{name}, source {i + 1}, with noise {frame.sigma:.2g}")
             for i, x in enumerate(frame.states[chain])
@@ -72,7 +72,8 @@ def chains_view(frame: Frame) -> str:
             f'<div class="chain"><div class="chain-name">{name}</div>'
             f"{row(noisy, 'tight')}{row(clean, 'tight')}</div>"
         )
-    return f'<div class="chains">{"".join(parts)}</div>'
+    words = "Above, the chains with their noise; below, what the prior sees in them."
+    return f'<div class="chains">{"".join(parts)}</div><p class="hint">{words}</p>'
 
 
 def curves(frames: Sequence[Frame], at: int | None = None) -> str:

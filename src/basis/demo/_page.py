@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from basis._errors import BasisError
-from basis.demo import _digits_tab
+from basis.demo import _digits_tab, _photos_tab
 from basis.demo._pane import Work
 
 _HEAD = """
@@ -51,5 +51,7 @@ def build_page(work: Work) -> Any:
         with gr.Tabs():
             with gr.Tab("Digits", id="digits"):
                 _digits_tab.build(work)
+            with gr.Tab("Photos", id="photos"):
+                _photos_tab.build(work)
     page.queue(default_concurrency_limit=None, max_size=64, status_update_rate=1)
     return page

@@ -64,6 +64,7 @@ class Pane:
         """How it is done, and the buttons."""
         import gradio as gr
 
+        most = self.work.limits.draws
         with gr.Row(elem_classes="actions"):
             self.go = gr.Button(self.verb, variant="primary", elem_id=f"{self.name}-go")
             self.stop = gr.Button("Stop", interactive=False, elem_id=f"{self.name}-stop")
@@ -78,7 +79,7 @@ class Pane:
             )
             self.prior = gr.Dropdown(self.priors, value=self.priors[0], label="Prior")
             self.samples = gr.Slider(
-                1, self.work.limits.draws, self.draws, step=1, label="Draws, side by side"
+                1, most, min(self.draws, most), step=1, label="Draws, side by side"
             )
             self.seed = gr.Number(0, precision=0, minimum=0, maximum=2**31, label="Seed")
 
@@ -96,11 +97,11 @@ class Pane:
         with gr.Accordion("Take it home", open=True, visible=False) as self.home:
             self.files = gr.Files(label="Download", elem_id=f"{self.name}-files")
             self.python = gr.Code(
-                language="python", label="The same in Python", interactive=False,
+                language="python", wrap_lines=True, label="The same in Python", interactive=False,
                 elem_id=f"{self.name}-python",
             )  # fmt: skip
             self.command = gr.Code(
-                language="shell", label="The same as a command", interactive=False,
+                language="shell", wrap_lines=True, label="The same as a command", interactive=False,
                 elem_id=f"{self.name}-command",
             )  # fmt: skip
 
@@ -297,7 +298,7 @@ class Pane:
             run.start()
             for _ in run.watch():
                 share = f"{run.done} of {run.total} steps" if run.total else "starting"
-                words = notice(f"Way {number} of 2: {way} · {share}", "busy")
+                words = notice(f"Way {number} of 2: {task} · {share}", "busy")
                 yield {self.compared: words + comparison_view(done)}
             desk.ticket = None
             assert run.outcome is not None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from basis.demo._task import COLOUR_SIDE, Task, colour_settings, inpaint_settings
-from basis.separation import EFFORTS
+from basis.demo._task import COLOUR_SIDE, Task, inpaint_settings
 
 
 def python_lines(task: Task) -> str:
@@ -14,14 +13,16 @@ def python_lines(task: Task) -> str:
     prior = f'basis.load_prior("{task.way.prior}")'
     lines = ["import basis"]
     if task.kind == "colorize":
-        settings = "" if task.way.method in EFFORTS else f', sampler="{task.way.method}"'
+        settings = "" if task.way.is_effort else f', sampler="{task.way.method}"'
         lines += [
             "from basis.data import read_image",
             "",
             'grey = read_image("observed.png", channels=1)[None]',
             f"prior = {prior}",
-            f"colours, result = basis.colorize(grey, prior, side={COLOUR_SIDE}, "
-            f'samples={task.way.draws}, choose="energy", seed={task.seed}{settings})',
+            "colours, result = basis.colorize(",
+            f"    grey, prior, side={COLOUR_SIDE}, samples={task.way.draws},",
+            f'    choose="energy", seed={task.seed}{settings},',
+            ")",
         ]
         return "\n".join(lines)
     if task.kind == "inpaint":
@@ -31,8 +32,12 @@ def python_lines(task: Task) -> str:
             "",
             'photo = read_image("observed.png")[None]',
             'mixing = basis.mixture((1.0,)).masked(read_image("mask.png", channels=1) > 0.5)',
-            f"result = basis.separate(photo, {_tiled(task, prior)}, mixing=mixing, {settings}, "
-            f"seed={task.seed})",
+            f"prior = {_tiled(task, prior)}",
+            "result = basis.separate(",
+            "    photo, prior, mixing=mixing,",
+            f"    {settings},",
+            f"    seed={task.seed},",
+            ")",
         ]
         return "\n".join(lines)
     told = f"alphas={_tuple(task.alphas)}"
@@ -51,10 +56,13 @@ def python_lines(task: Task) -> str:
             "",
             'mixture = read_mixture("mixture.npz").mixture',
         ]
-    lines.append(
-        f"result = basis.separate(mixture, {_tiled(task, prior)}, {told}, {settings}, "
-        f"seed={task.seed})"
-    )
+    lines += [
+        f"prior = {_tiled(task, prior)}",
+        "result = basis.separate(",
+        f"    mixture, prior, {told},",
+        f"    {settings}, seed={task.seed},",
+        ")",
+    ]
     return "\n".join(lines)
 
 
@@ -81,7 +89,7 @@ def command_lines(task: Task) -> str:
 
 
 def _settings(task: Task) -> dict[str, Any]:
-    if task.kind == "inpaint" and task.way.method in EFFORTS:
+    if task.kind == "inpaint" and task.way.is_effort:
         return inpaint_settings(task)
     return task.way.settings()
 
@@ -113,6 +121,3 @@ def _tuple(values: tuple[float, ...]) -> str:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-__all__ = ["colour_settings", "command_lines", "python_lines"]

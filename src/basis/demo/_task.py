@@ -38,12 +38,13 @@ class Way:
 
     def settings(self) -> dict[str, Any]:
         """Keywords of `separate`."""
-        named = "effort" if self.method in EFFORTS else "sampler"
+        named = "effort" if self.is_effort else "sampler"
         return {named: self.method, "samples": self.draws, "choose": "energy"}
 
-    def __str__(self) -> str:
-        kind = "effort" if self.method in EFFORTS else "sampler"
-        return f"{self.prior} prior, {kind} {self.method}"
+    @property
+    def is_effort(self) -> bool:
+        """Whether the method is an effort and not a sampler."""
+        return self.method in EFFORTS
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ class Task:
     references: tuple[str | None, ...] = ()
     mask: Tensor | None = field(default=None, repr=False)
     told: bool = True
+
+    def __str__(self) -> str:
+        how = f"{'effort' if self.way.is_effort else 'sampler'} {self.way.method}"
+        if self.kind != "separate" and self.way.is_effort:
+            how = "sampler posterior-sde"  # see `colouring`
+        return f"{self.way.prior} prior, {how}"
 
     @property
     def sources(self) -> int:
@@ -115,7 +122,7 @@ class Task:
             )
             return coloured[:, :, None], result
         settings = self.way.settings()
-        if self.kind == "inpaint" and self.way.method in EFFORTS:
+        if self.kind == "inpaint" and self.way.is_effort:
             settings = inpaint_settings(self)
         prior, mixing = self.prior(), self.mixing()
         result = separate(
@@ -126,7 +133,7 @@ class Task:
 
 def colour_settings(task: Task) -> dict[str, Any]:
     """What `colorize` is given beyond its own settings."""
-    if task.way.method in EFFORTS:
+    if task.way.is_effort:
         return colouring(task.prior())
     return {"sampler": task.way.method}
 
