@@ -83,7 +83,9 @@ def natural(text: str) -> int:
     return value
 
 
-def add_seed_and_device(parser: argparse.ArgumentParser) -> None:
+def add_seed_and_device(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+) -> None:
     """What everything is drawn from, and where it is computed."""
     parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
     parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")

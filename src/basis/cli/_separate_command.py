@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
 from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis.cli._result_report import (
+    has_draws,
+    in_order_of,
+    print_verdict,
+    verdict_rows,
+    write_draws,
+)
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -99,7 +106,9 @@ def run(args: argparse.Namespace) -> None:
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
-    sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
+    if truth is not None:
+        result = in_order_of(result, truth)
+    sources = result.sources
 
     low, high = priors[0].low, priors[0].high
     shown = min(len(names), _SHOWN)
@@ -114,6 +123,8 @@ def run(args: argparse.Namespace) -> None:
         title=title,
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:shown],
+        deviation=result.std[:shown] if has_draws(result) else None,
     )
     if len(priors[0].shape) == 3:
         for name, item in zip(names, sources, strict=True):
@@ -122,13 +133,18 @@ def run(args: argparse.Namespace) -> None:
                 write_picture(out / f"{name}-source{i + 1}.png", picture)
     _write_arrays(out / "sources.npz", mixture, result, sources, truth)
     write_picture(out / "panel.png", panel)
+    if has_draws(result):
+        write_draws(out, names, mixture, result, low, high, shown)
     if result.kept:
         write_picture(out / "states.png", _states_panel(names[:shown], mixture, result, low, high))
     record = _record(args, names, result, truth, low, high)
+    for row, told in zip(record["mixtures"], verdict_rows(result), strict=True):
+        row.update(told)
     write_json(out / "run.json", record)
     if truth is not None and low is not None and high is not None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
     _print_residual(args, result, priors[0])
+    print_verdict(names, result, priors)
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")

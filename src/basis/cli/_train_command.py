@@ -11,6 +11,7 @@ from basis.cli._arguments import (
     natural,
     number,
     training_set,
+    whole_number,
 )
 from basis.cli._field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
 from basis.families import all_families, find_family
@@ -58,6 +59,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="unet: images seen at the end to learn how sure the network is of each pixel (default "
         "100000, and no more than the run itself saw); --init's own goes on",
     )
+    training.add_argument(
+        "--energy-pairs",
+        type=whole_number,
+        default=64,
+        help="mixtures of held-out images that a finished run separates, to write typical energies "
+        "into its card (default 64; 0 for none)",
+    )
     add_setting_flags(training, TrainConfig)
     add_root(parser)
 
@@ -83,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
         init=args.init,
         single=args.single,
         variance_images=args.variance_images,
+        energy_pairs=args.energy_pairs,
         about_data={"classes": sorted(set(args.classes))} if args.classes else None,
         root=args.data_root,
         device=device_from(args.device),

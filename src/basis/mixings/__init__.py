@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from basis.mixings.matrix import grey_mixture as grey_mixture
     from basis.mixings.matrix import mixture as mixture
     from basis.mixings.matrix import mixtures as mixtures
+    from basis.mixings.weighted import WeightedMixing as WeightedMixing
 
 __all__ = ["Mixing", "clamp"]
 

@@ -67,6 +67,10 @@ class Mixing(ABC):
                 )
         return self
 
+    def rows(self, rows: Tensor | slice) -> Mixing:
+        """The mixing of some items of a batch; the same where all items are mixed alike."""
+        return self
+
     def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
         """The least and the largest value that sources between low and high can make.
 

@@ -34,7 +34,8 @@ class Card:
         parameters: Number of weights.
         licence: Under which terms it may be used.
         note: Anything else that its reader should know.
-        energies: Reserved for typical energies of right and wrong signals.
+        energies: Typical energies of held-out images and of separated sources, as `Energies` reads
+            them.
         more: Entries that this version does not know, kept as they are.
     """
 

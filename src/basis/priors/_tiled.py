@@ -56,7 +56,7 @@ class Tiled(Prior):
             errors=prior.errors,
             card=prior.card,
         )
-        self.prior = prior
+        self.prior, self.energies = prior, prior.energies
         along = [starts(side, own, shared) for side, own in zip(sides, tile, strict=True)]
         self.corners = list(itertools.product(*along))
         self.cost = prior.cost * len(self.corners)

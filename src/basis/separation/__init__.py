@@ -9,17 +9,21 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._measuring import measure_energies as measure_energies
     from basis.separation._nouns import make_sampler as make_sampler
     from basis.separation._order import align as align
     from basis.separation._order import exchangeable as exchangeable
     from basis.separation._plan import Plan as Plan
     from basis.separation._plan import Round as Round
     from basis.separation._plan import plan_for as plan_for
+    from basis.separation._plausibility import LIKELY as LIKELY
+    from basis.separation._plausibility import energy as energy
     from basis.separation._ranking import Ranking as Ranking
     from basis.separation._result import Progress as Progress
     from basis.separation._result import Result as Result
     from basis.separation._separate import separate as separate
     from basis.separation._separate import separate_each as separate_each
+    from basis.separation._uncertainty import Mode as Mode
     from basis.separation._unconditional import sample as sample
     from basis.separation._words import CHOICES as CHOICES
     from basis.separation._words import DEFAULT_EFFORT as DEFAULT_EFFORT
@@ -45,8 +49,12 @@ _HOMES = {
     "colorize": "_colorize",
     "colouring": "_colorize",
     "default_workers": "_workers",
+    "energy": "_plausibility",
     "exchangeable": "_order",
+    "LIKELY": "_plausibility",
+    "Mode": "_uncertainty",
     "make_sampler": "_nouns",
+    "measure_energies": "_measuring",
     "plan_for": "_plan",
     "sample": "_unconditional",
     "separate": "_separate",

@@ -14,8 +14,9 @@ from basis import metrics
 from basis.mixings import Mixing
 from basis.priors import Prior
 from basis.samplers import Noise, Problem, check_finite, finish, settle
-from basis.separation._order import align, by_prior, exchangeable
+from basis.separation._order import align, by_prior, exchangeable, needs_order
 from basis.separation._plan import Plan, Round
+from basis.separation._plausibility import Verdict, judge
 
 Seeds = Callable[[str, int], list[list[int]]]
 """Given a label and a number of chains, the seeds of every item and chain."""
@@ -33,9 +34,11 @@ class Found:
 
     Attributes:
         best: (batch, k, channels, *size).
-        samples: The first round's, (batch, chains, k, channels, *size).
-        energies: Theirs, (batch, chains).
+        samples: The draws of the posterior where the plan has some, else the first round's,
+            (batch, chains, k, channels, *size); exchangeable sources in the order of the best.
+        energies: Those of the first round, (batch, chains).
         spent: Evaluations, (batch,).
+        verdict: How plausible the best is, where that can be said.
         kept: States on the way by noise level, (batch, chains, k, ...).
     """
 
@@ -43,6 +46,7 @@ class Found:
     samples: Tensor
     energies: Tensor
     spent: Tensor
+    verdict: Verdict | None = None
     kept: dict[float, Tensor] = field(default_factory=dict)
 
 
@@ -94,7 +98,16 @@ class Search:
             drawn = self._draw(plan.polish, "polish", torch.arange(len(best)), best)
             aligned = [align(x, best, self.allowed) for x in drawn.unbind(1)]
             best = settle(problem, torch.stack(aligned).mean(dim=0))
-        return Found(best, samples, energies, problem.spent, self._kept())
+        if plan.draws:
+            samples = self._draw(plan.draws, "draws", torch.arange(len(best)), None)
+            if needs_order(problem.priors, problem.mixing):
+                samples = self._ordered(samples)
+        aligned = [align(x, best, self.allowed) for x in samples.unbind(1)]
+        finished = (plan.polish or plan.rounds[-1]).finish
+        verdict = judge(problem, best, finished=finished) if plan.verdict else None
+        return Found(
+            best, torch.stack(aligned, dim=1), energies, problem.spent, verdict, self._kept()
+        )
 
     def _round(
         self, r: Round, label: str, active: Tensor, best: Tensor | None = None
@@ -125,6 +138,18 @@ class Search:
         check_finite(state.x)
         x = finish(problem, state.x, state.sigma) if r.finish else problem.clamp(state.x)
         return x.unflatten(0, (len(active), r.chains))
+
+    def _ordered(self, samples: Tensor) -> Tensor:
+        """Draws with sources in the order that their priors prefer, (batch, chains, k, ...).
+
+        An exchange keeps the mixture, so that it is a step of the posterior like any other; chains
+        that settled in the wrong order do not find it by themselves.
+        """
+        batch, chains = samples.shape[:2]
+        items = torch.arange(batch)
+        problem = self.problem.chains(items, chains, [s for s in self.judge for _ in range(chains)])
+        seeds = [s for s in self.judge for _ in range(chains)]
+        return by_prior(problem, samples.flatten(0, 1), seeds, draws=2).view(samples.shape)
 
     def _distance(self, drawn: Tensor, best: Tensor) -> Tensor:
         """The largest root-mean-square distance of any candidate from the best: (batch,)."""

@@ -22,6 +22,7 @@ from basis.samplers import Sampler, item_seeds
 from basis.separation._nouns import check_nouns, check_observation, make_sampler
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
+from basis.separation._plausibility import Verdict, typical_energies
 from basis.separation._result import Progress, Result
 from basis.separation._search import Found, Keep, Search, Seeds
 from basis.separation._words import Choice, Effort
@@ -59,8 +60,8 @@ def separate(
             network evaluations per mixture: the search that was measured to be best for it. Or a
             `Plan` of your own.
         sampler: Instead of an effort: a name from `basis.samplers.SAMPLERS`, or a sampler.
-        samples: Independent chains per mixture; 1 with a sampler, what the effort provides for
-            otherwise.
+        samples: Independent draws of the posterior per mixture; 1 with a sampler. An effort draws
+            them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
             "likelihood" (where the priors have one) or by the sum of "both". With a sampler "first"
             is the default, with an effort "energy".
@@ -105,9 +106,14 @@ def separate(
             check()
             steps(number, done, total, sigma, state)
 
-        return Search(plan, priors, mixing, m[part], all_seeds.cut(part), on_step, keep).run()
+        return Search(
+            plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
+        ).run()
 
     with _evaluating(priors):
+        if plan.verdict:
+            for p in priors:
+                typical_energies(p)  # measured once, before chunks ask for it side by side
         found = run_all(one, pieces, workers)
 
     # Cloned out of inference mode, so that results can be used like any other tensor.
@@ -131,6 +137,8 @@ def separate(
         seed=seed,
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
+        drawn=sampler is not None or plan.draws is not None,
+        **_verdict([f.verdict for f in found]),
         kept={
             sigma: torch.cat([f.kept[sigma] for f in found]).to(mixture.device).clone()
             for sigma in found[0].kept
@@ -177,6 +185,18 @@ def _plan(
         return effort.with_choice(samples, choose)
     ordered = needs_order(priors, mixing)
     return plan_for(effort, mixing.sources, ordered=ordered).with_choice(samples, choose)
+
+
+def _verdict(parts: Sequence[Verdict | None]) -> dict[str, Any]:
+    """What a result says of its plausibility."""
+    told = [part for part in parts if part is not None]
+    if len(told) < len(parts):
+        return {}
+    return {
+        "plausibility": torch.cat([v.plausibility for v in told]).clone(),
+        "source_energies": torch.cat([v.energies for v in told]).clone(),
+        "remarks": tuple(line for v in told for line in v.remarks()),
+    }
 
 
 def _check_keep(keep: Keep) -> None:

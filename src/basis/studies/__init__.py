@@ -18,20 +18,32 @@ from basis.studies._likelihood_study import (
     separation_cost,
     separation_cost_table,
 )
+from basis.studies._plausibility_study import (
+    Case,
+    Flagged,
+    flag_cases,
+    flagged_table,
+    plausibility_cases,
+)
 
 __all__ = [
+    "Case",
     "Cost",
+    "Flagged",
     "Gradient",
     "Likelihoods",
     "SeparationCost",
     "bits",
     "cost_table",
     "evaluation_cost",
+    "flag_cases",
+    "flagged_table",
     "gradient_norms",
     "gradient_table",
     "likelihood_table",
     "likelihoods",
     "paper_sigmas",
+    "plausibility_cases",
     "plot_gradients",
     "separation_cost",
     "separation_cost_table",

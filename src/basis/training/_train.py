@@ -15,7 +15,8 @@ from basis._errors import BasisError
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
 from basis.priors import Prior
-from basis.store import CARD, load_prior
+from basis.separation import measure_energies
+from basis.store import CARD, load_prior, update_card
 from basis.training._config import TrainConfig
 from basis.training._export import export_prior
 from basis.training._new_modules import new_module, start_from
@@ -28,7 +29,7 @@ from basis.training._sigmas import (
     likelihood_sigmas,
     one_sigma,
 )
-from basis.training._signals import Signals, as_signals, noise_unit
+from basis.training._signals import Signals, as_floats, as_signals, noise_unit
 from basis.training._state_files import STATE
 from basis.training._trainer import Trainer
 
@@ -47,6 +48,7 @@ def train(
     init: str | Path | Prior | None = None,
     single: float | None = None,
     variance_images: int = 100_000,
+    energy_pairs: int = 64,
     about_data: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
@@ -74,6 +76,8 @@ def train(
             families that can be either, such as "glow".
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
             each value, and no more than the run itself saw; 0 for none.
+        energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
+            card what energies are typical; 0 for none.
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute.
@@ -126,12 +130,33 @@ def train(
         head=head,
         progress=progress,
     )
+    if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
+        _measure(folder, as_floats(signals.values[kept:]), energy_pairs, device, report)
     curve = plot_log(folder)
     if not complete:
         seen = f"{trainer.seen:,} of {config.images:,} images"
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
     return load_prior(folder, device=device)
+
+
+def _measure(
+    folder: Path,
+    held_out: Tensor,
+    pairs: int,
+    device: torch.device | str,
+    report: Callable[[str], None],
+) -> None:
+    """Writes into a card what energies are typical of the prior, where it can separate."""
+    prior = load_prior(folder, device=device)
+    if prior.sigma_max < prior.spread:
+        return  # a model of small noise alone starts no separation
+    try:
+        energies = measure_energies(prior, held_out.to(device), pairs=pairs)
+    except BasisError as error:
+        report(f"typical energies were not measured: {error}")
+    else:
+        update_card(folder, energies=energies.to_dict())
 
 
 def check_folder(folder: Path, state: str = STATE) -> None:
