@@ -23,6 +23,7 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
     assert run.outcome.answer is not None
     out = Path(folder or tempfile.mkdtemp(prefix="basis-"))
     task, result, answer = run.task, run.outcome.result, run.outcome.answer
+    energies = run.outcome.energies
     names: list[str] = []
 
     def add(name: str) -> Path:
@@ -41,7 +42,7 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         write_mixture(add("mixture.npz"), MixtureFile(task.observed, truth, weights))
     else:
         drawn = answer[0, :, 0] if task.kind == "colorize" else result.samples[0, :, 0]
-        order = result.energies[0].argsort().tolist()
+        order = run.outcome.order
         sources = drawn[order]
         kind = "colours" if task.kind == "colorize" else "filled"
         for i, image in enumerate(sources, start=1):
@@ -70,7 +71,12 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         "evaluations_per_mixture": result.evaluations,
         "seconds": round(result.seconds, 3),
         "residual_rms": result.residual.tolist(),
-        "energies": result.energies[0].tolist(),
+        "plausibility": None if result.plausibility is None else result.plausibility.tolist(),
+        "remarks": list(result.remarks),
+        "energies_of_draws": [] if energies is None else energies.tolist(),
+        "modes": [
+            {"weight": mode.weight, "members": list(mode.members)} for mode in result.modes[0]
+        ],
         "settings": result.settings,
         "curves": [
             {"step": f.step, "sigma": f.sigma, "energy": f.energy, "residual": f.residual}

@@ -16,7 +16,7 @@ from basis.demo._limits import Limits
 from basis.demo._line import Ticket
 from basis.demo._task import Task, check_task
 from basis.samplers import Noise, Problem, item_seeds
-from basis.separation import Progress, Ranking, Result
+from basis.separation import Progress, Ranking, Result, energy
 
 CHAINS = 4
 """Chains that are shown while they run."""
@@ -53,11 +53,24 @@ class Frame:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run ended with: a result, or the sentence that says why there is none."""
+    """What a run ended with: a result, or the sentence that says why there is none.
+
+    Attributes:
+        answer: What is shown, as `Task.solve` gives it.
+        result: The separation's own.
+        energies: Those of the draws, (draws,), in nats up to a constant.
+        message: Why there is no result.
+    """
 
     answer: Tensor | None = None
     result: Result | None = None
+    energies: Tensor | None = None
     message: str = ""
+
+    @property
+    def order(self) -> list[int]:
+        """The draws' numbers, the most plausible first."""
+        return [] if self.energies is None else self.energies.argsort().tolist()
 
 
 class Run:
@@ -134,7 +147,7 @@ class Run:
             check_task(self.task)
             self._problem = self._make_problem()
             answer, result = self.task.solve(self._on_step)
-            outcome = Outcome(answer, result)
+            outcome = Outcome(answer, result, self._energies(result))
         except Stopped as why:
             outcome = Outcome(message=str(why))
         except BasisError as error:
@@ -147,6 +160,13 @@ class Run:
         with self._news:
             self.outcome = outcome
             self._news.notify_all()
+
+    def _energies(self, result: Result) -> Tensor:
+        """How improbable each draw is: the sum over its sources, (draws,)."""
+        drawn = result.samples[0]
+        with torch.no_grad():
+            each = energy(self._problem.priors[0], drawn.flatten(0, 1))
+        return each.view(drawn.shape[:2]).sum(dim=1).float()
 
     def _make_problem(self) -> Problem:
         """The task as samplers see it, to ask for energies without counting as the run's own."""
@@ -185,14 +205,14 @@ class Run:
     def _frame(self, progress: Progress, chains: Tensor) -> Frame:
         """chains: (chains, k, channels, height, width)."""
         guesses = self._problem.denoise(chains, progress.sigma)
-        energy = _RANKING.energies(self._problem, chains[None], self._seeds).sum(dim=2)
+        nats = _RANKING.energies(self._problem, chains[None], self._seeds).sum(dim=2)
         observed = self._problem.observation.expand(len(chains), *[-1] * (chains.ndim - 2))
         residual = metrics.rms(self._problem.mixing.residual(chains, observed))
         return Frame(
             progress.done,
             progress.total,
             progress.sigma,
-            energy.mean().item(),
+            nats.mean().item(),
             residual.mean().item(),
             pixels(chains),
             pixels(guesses),
