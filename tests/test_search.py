@@ -1,6 +1,7 @@
 """Choosing among samples, and the search behind an effort."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -279,3 +280,23 @@ def test_plans_that_cannot_run_are_refused(toy_prior, shapes):
     late = Plan((Round(1, Gibbs(steps=2)),), polish=Round(1, Dirac(), start=1.0))
     with pytest.raises(BasisError, match="cannot start from an earlier answer"):
         separate(m, toy_prior, effort=late)
+
+
+def test_a_polish_that_blows_up_leaves_the_winner():
+    class Wild(GaussianMixture):
+        """Sound above half a spread; below it, nothing that can be used."""
+
+        def denoise(self, x, sigma):
+            answer = super().denoise(x, sigma)
+            return (
+                answer * 1e30 if float(torch.as_tensor(sigma).max()) < self.spread / 2 else answer
+            )
+
+    means, variances = torch.rand(2, 1, 3, 3, dtype=torch.float64), torch.tensor([0.01, 0.01])
+    observed = torch.rand(4, 1, 3, 3, dtype=torch.float64) + 0.5
+    wild = separate(observed, Wild(means, variances.double()), effort="fast")
+    assert torch.isfinite(wild.sources).all()
+    plan = plan_for("fast")
+    sound = GaussianMixture(means, variances.double())
+    bare = separate(observed, sound, effort=replace(plan, polish=None))
+    torch.testing.assert_close(wild.sources, bare.sources)

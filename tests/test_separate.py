@@ -155,13 +155,14 @@ def test_metrics_match_components():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"mixture": torch.rand(8, 8)}, "has shape"),
+        ({"mixture": torch.rand(8, 9)}, "has shape"),
         ({"mixture": torch.rand(1, 3, 8, 8)}, r"take \(batch, 1, 8, 8\)"),
         ({"mixture": torch.rand(0, 1, 8, 8)}, "empty"),
         ({"mixture": torch.full((1, 1, 8, 8), math.nan)}, "NaN"),
-        ({"mixture": torch.zeros(1, 1, 8, 8, dtype=torch.uint8)}, "float32"),
+        ({"mixture": torch.zeros(1, 1, 8, 8, dtype=torch.int64)}, "uint8 .* or floats"),
         ({"sampler": "gibs"}, "unknown sampler 'gibs'"),
-        ({"stepz": 3}, "no setting 'stepz'"),
+        ({"stepz": 3}, "did you mean 'steps'"),
+        ({"wait": 3}, "no setting 'wait'"),
         ({"samples": 0}, "at least 1"),
         ({"alphas": (1.0, 1.0), "mixing": mixture()}, "not both"),
         ({"mixing": grey(3)}, "3 channels"),

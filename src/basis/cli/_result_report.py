@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from basis import Prior, Result
+    from basis._run_folder import RunFolder
 
 _LINES = 5  # mixtures that are told of one by one
 _LIGHT = 0.05  # modes below this weight are not told on screen
@@ -95,7 +95,7 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
 
 
 def write_draws(
-    out: Path,
+    folder: RunFolder,
     names: Sequence[str],
     mixture: Tensor,
     result: Result,
@@ -113,7 +113,7 @@ def write_draws(
             for number, draw in enumerate(draws, start=1):
                 for i, image in enumerate(draw, start=1):
                     file = f"{name}-draw{number:0{digits}d}-source{i}.png"
-                    write_picture(out / file, to_picture(image, low=low, high=high))
+                    write_picture(folder.path(file), to_picture(image, low=low, high=high))
     modes = [
         {i: rank for rank, mode in enumerate(one, start=1) for i in mode.members}
         for one in result.modes[:shown]
@@ -126,4 +126,4 @@ def write_draws(
         low=low,
         high=high,
     )
-    write_picture(out / "draws.png", picture)
+    write_picture(folder.path("draws.png"), picture)

@@ -27,6 +27,8 @@ examples:
       bits per dimension of test images and of separated sources
   basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
+  basis study capacity --priors runs/small runs/large --pairs 64 --ways fast basis
+      networks of different size on the same mixtures
   basis study plausibility --pairs 512 --effort fast
       how many of 512 right mixtures, and of 8 kinds of wrong ones, 32 each, are called implausible
 
@@ -46,6 +48,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SIDE",
         help="cost: of images (default: the prior's own)",
+    )
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        default=["fast"],
+        metavar="WAY",
+        help="capacity: efforts and samplers to separate by (default: fast)",
     )
     parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
     add_pairs(parser, 64)
@@ -132,6 +141,21 @@ def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str
     return table, [dataclasses.asdict(c) | {"side": c.side} for c in costs]
 
 
+def _capacity(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of capacity: its table, and its rows for the record."""
+    import torch
+
+    from basis import bench, studies
+
+    ways, pairs = [bench.find_way(name) for name in args.ways], _pairs(args)
+    rows = [
+        studies.measure_capacity(p, pairs, ways, seed=args.seed, progress=print) for p in priors
+    ]
+    table = studies.capacity_table(rows).markdown()
+    table += f"\n{args.pairs} mixtures of {args.k}, {torch.get_num_threads()} threads.\n"
+    return table, [dataclasses.asdict(row) for row in rows]
+
+
 def _plausibility(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     """The plausibility study: its table, and its rows for the record."""
     from basis import load_prior, mixings, sample
@@ -170,5 +194,6 @@ _KINDS = {
     "gradients": _gradients,
     "likelihoods": _likelihoods,
     "cost": _cost,
+    "capacity": _capacity,
     "plausibility": _plausibility,
 }

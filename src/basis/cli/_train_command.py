@@ -36,10 +36,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     families = {kind: family for kind, family in all_families().items() if family.trainable}
     add_training_set(parser)
     parser.add_argument(
-        "--init", metavar="NAME|DIR", help="start a new run from this prior's weights"
+        "--init",
+        metavar="NAME|DIR",
+        help="start a new run from this prior's weights; a U-Net may be larger than it",
     )
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="run steps through torch.compile: a slow start, then "
+        "faster where networks are large (needs a C++ compiler)",
+    )
     network = parser.add_argument_group("network")
     network.add_argument(
         "--architecture", choices=tuple(families), default="unet", help="what to train (unet)"
@@ -95,5 +103,6 @@ def run(args: argparse.Namespace) -> None:
         about_data={"classes": sorted(set(args.classes))} if args.classes else None,
         root=args.data_root,
         device=device_from(args.device),
+        compiled=args.compile,
         report=print,
     )

@@ -60,7 +60,11 @@ class WeightedMixing(Mixing):
         return super().describe() | {"alphas": self.alphas.tolist()}
 
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         tau2 = (self.noise if noise is None else noise) ** 2
         weighted = self.adjoint(torch.ones_like(m)) * variance

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from basis import metrics
 from basis.mixings import Mixing
-from basis.panels._rendering import factor_for, residual_picture, to_picture
+from basis.panels._rendering import factor_for, hide, residual_picture, to_picture
 from basis.panels._sheet import Column, draw_sheet
-from basis.separation import LIKELY
+from basis.priors import LIKELY
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -69,6 +69,10 @@ def separation_panel(
         captions = [_quality(sources[:, i], truth[:, i], low, high) for i in range(k)]
     remade = mixing(sources)
     residual = mixing.residual(sources, mixture)
+    seen = _seen(mixing, mixture)
+    if seen is not None:
+        # What is hidden was not observed: it sets no scale, and is not shown.
+        mixture = torch.where(seen, mixture, remade)
     bottom, top = _range([sources] if truth is None else [sources, truth], low, high)
     # Mixtures can exceed the range; they and their sums share one scale, to be compared. Where the
     # range is known, values of a mixture below it that no sum has are noise.
@@ -78,7 +82,7 @@ def separation_panel(
     is_unit = (low, high) == (0.0, 1.0)
 
     told = None if plausibility is None else [_plausible(p) for p in plausibility.tolist()]
-    columns = [_column("mixture", mixture, least, most, cell, told)]
+    columns = [_column("mixture", mixture, least, most, cell, told, seen=seen)]
     for i in range(k):
         name = f"source {i + 1}"
         columns.append(_column(name, sources[:, i], bottom, top, cell, captions[i], i == 0))
@@ -96,7 +100,7 @@ def separation_panel(
                 _column(f"truth {i + 1}", truth[:, i], bottom, top, cell, opens_group=i == 0)
             )
     together = "sum" if k > 1 else "remade"
-    columns.append(_column(together, remade, least, most, cell, opens_group=True))
+    columns.append(_column(together, remade, least, most, cell, opens_group=True, seen=seen))
     size = metrics.rms(residual).tolist()
     misfits = [f"rms {255 * r:.2f}/255" if is_unit else f"rms {r:.2g}" for r in size]
     left = [residual_picture(r, (top - bottom) / RESIDUAL_GAIN or 1.0, cell=cell) for r in residual]
@@ -206,9 +210,20 @@ def _column(
     cell: int,
     captions: list[str] | None = None,
     opens_group: bool = False,
+    seen: Tensor | None = None,
 ) -> Column:
     cells = [to_picture(x, low, high, cell=cell) for x in signals]
+    if seen is not None:
+        cells = [hide(picture, place) for picture, place in zip(cells, seen, strict=True)]
     return Column(title, cells, captions or [""] * len(cells), opens_group)
+
+
+def _seen(mixing: Mixing, mixture: Tensor) -> Tensor | None:
+    """Where pictures were observed, (rows, channels, height, width) of bool; None: everywhere."""
+    mask = getattr(mixing, "mask", None)
+    if mask is None or mixture.ndim != 4:
+        return None
+    return mixing.observe(torch.ones_like(mixture)) > 0
 
 
 def _range(signals: Sequence[Tensor], low: float | None, high: float | None) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from basis.priors._card import Card
 from basis.priors._denoiser import DenoiserPrior
-from basis.priors._energies import Energies, quantiles
+from basis.priors._energies import LIKELY, Energies, quantiles
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._likelihood import Ladder, LikelihoodPrior
@@ -10,6 +10,7 @@ from basis.priors._prior import Prior
 from basis.priors._tiled import Tiled
 
 __all__ = [
+    "LIKELY",
     "Card",
     "DenoiserPrior",
     "Energies",

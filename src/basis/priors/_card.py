@@ -60,6 +60,10 @@ class Card:
     energies: Mapping[str, Any] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        return f"Card({self.name!r}, {shape}, {self.architecture.get('kind', 'unknown')} network)"
+
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any], where: str = "a card") -> Card:
         """The card with these entries, checked; cards of earlier versions are completed.

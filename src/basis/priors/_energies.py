@@ -18,6 +18,8 @@ from typing import Any
 
 from basis._errors import BasisError
 
+LIKELY = 0.03
+"""Sources less plausible than this are called implausible."""
 _POINTS = 101  # quantiles that are kept of a distribution
 _FALL = 3.0  # how fast shares fall beyond the ends, per half of the width
 

@@ -130,6 +130,11 @@ class Prior(nn.Module, ABC):
         return type(self).log_prob is not Prior.log_prob
 
     @property
+    def tile_cost(self) -> int:
+        """What one score counts for in the budget of an effort: of tiles, that of one tile."""
+        return self.cost
+
+    @property
     def device(self) -> torch.device | None:
         """Where it computes, or None when it follows its input."""
         tensor = next(self.parameters(), next(self.buffers(), None))

@@ -75,6 +75,10 @@ class Tiled(Prior):
         mean, variance = self._blend(list(self.prior.moments(*self._cut(x, sigma))), x)
         return mean, variance
 
+    @property
+    def tile_cost(self) -> int:
+        return self.prior.tile_cost
+
     def describe(self) -> dict[str, Any]:
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}
 

@@ -192,9 +192,9 @@ class Problem:
             total += prior.log_prob(x[:, index], sigma)
         return total
 
-    def likelihood_score(self, x: Tensor) -> Tensor:
-        """A^T (m - A x): the log-likelihood's gradient times the noise variance."""
-        return self.mixing.adjoint(self.mixing.residual(x, self.observation))
+    def likelihood_score(self, x: Tensor, noise: float) -> Tensor:
+        """The log-likelihood's gradient times the noise variance: A^T (m - A x) without limits."""
+        return self.mixing.adjoint(self.mixing.pull(x, self.observation, noise))
 
     def _each(
         self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor

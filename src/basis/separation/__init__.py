@@ -9,6 +9,8 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._inputs import as_prior as as_prior
+    from basis.separation._inputs import overridden as overridden
     from basis.separation._measuring import measure_energies as measure_energies
     from basis.separation._nouns import make_sampler as make_sampler
     from basis.separation._order import align as align
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from basis.separation._plan import Plan as Plan
     from basis.separation._plan import Round as Round
     from basis.separation._plan import plan_for as plan_for
-    from basis.separation._plausibility import LIKELY as LIKELY
     from basis.separation._plausibility import energy as energy
     from basis.separation._ranking import Ranking as Ranking
     from basis.separation._result import Progress as Progress
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from basis.separation._words import EFFORTS as EFFORTS
     from basis.separation._words import Choice as Choice
     from basis.separation._words import Effort as Effort
+    from basis.separation._words import SamplerName as SamplerName
     from basis.separation._workers import default_workers as default_workers
     from basis.separation._workers import threads as threads
 
@@ -45,15 +47,17 @@ _HOMES = {
     "Ranking": "_ranking",
     "Result": "_result",
     "Round": "_plan",
+    "SamplerName": "_words",
     "align": "_order",
+    "as_prior": "_inputs",
     "colorize": "_colorize",
     "colouring": "_colorize",
     "default_workers": "_workers",
     "energy": "_plausibility",
     "exchangeable": "_order",
-    "LIKELY": "_plausibility",
     "Mode": "_uncertainty",
     "make_sampler": "_nouns",
+    "overridden": "_inputs",
     "measure_energies": "_measuring",
     "plan_for": "_plan",
     "sample": "_unconditional",

@@ -151,7 +151,11 @@ def one_round(sampler: Sampler, samples: int, choose: Choice, finish: bool) -> P
 
 
 def plan_for(
-    effort: Effort | str | int | None = None, sources: int = 2, *, ordered: bool = False
+    effort: Effort | str | int | None = None,
+    sources: int = 2,
+    *,
+    ordered: bool = False,
+    cost: int | None = None,
 ) -> Plan:
     """The recommended plan for a named effort or for a number of evaluations per mixture.
 
@@ -161,24 +165,28 @@ def plan_for(
     Args:
         ordered: Whether sources are to be put in the order that their priors prefer, where the
             effort is enough for that.
+        cost: Evaluations that one call for every source counts for, where they are not one each: a
+            score of a likelihood counts three.
     """
+    cost = sources if cost is None else cost
     effort = DEFAULT_EFFORT if effort is None else effort
     if isinstance(effort, str):
         if effort not in EFFORTS:
             raise BasisError(
                 f"effort must be {', '.join(EFFORTS)} or a number of evaluations, not {effort!r}"
             )
-        calls = EFFORTS[effort]
+        budget = EFFORTS[effort] * sources
     elif isinstance(effort, bool) or not isinstance(effort, int):
         raise BasisError(
             f"effort must be {', '.join(EFFORTS)}, a whole number of evaluations or a Plan, "
             f"not {effort!r}"
         )
     else:
-        calls = effort // sources
+        budget = effort
+    calls = budget // cost
     if calls < 4:
         raise BasisError(
-            f"an effort of {effort} evaluations is too small: give at least {4 * sources} "
+            f"an effort of {budget} evaluations is too small: give at least {4 * cost} "
             f"for {sources} sources"
         )
     verdict = calls >= 4 + len(LEVELS)

@@ -14,14 +14,12 @@ import torch
 from torch import Tensor
 
 from basis import metrics
-from basis.priors import Energies, Prior, quantiles
+from basis.priors import LIKELY, Energies, Prior, quantiles
 from basis.samplers import Problem
 from basis.separation._ranking import log_widths
 
 LEVELS = (1 / 3, 2 / 3, 4 / 3)
 """Noise levels of the energy, in spreads of the prior; one evaluation of each source at each."""
-LIKELY = 0.03
-"""Sources less plausible than this are called implausible."""
 _MET = 1 / 255  # the residual, in widths of the range, from which no sources make a mixture
 _TIES, _TIED = 8, 0.01  # places, and share of them, that have the largest value of a clipped sum
 _INNER = 0.95  # share of the reach below which the largest value lies then

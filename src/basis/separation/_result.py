@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from basis.separation._plausibility import LIKELY
+from basis.mixings import Mixing
+from basis.priors import LIKELY
 from basis.separation._uncertainty import Mode, central_interval, check_spread, find_modes
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,9 @@ class Result:
             no order of their own: (k, k) of bool.
         kept: States at the end of the noise levels asked for: sigma to (batch, samples, k, ...),
             not clamped.
+        mixture: What was separated, (batch, *observed), as it was after conversions.
+        mixing: How the sources make it.
+        span: The bounds of the sources' values, None where there is none.
         drawn: Whether `samples` were drawn to their end; the candidates of a search were not, and
             tell modes but no deviations.
         plausibility: How plausible the sources are, (batch,), 0 to 1: how often sources separated
@@ -71,6 +81,9 @@ class Result:
     seconds: float
     exchangeable: Tensor
     kept: dict[float, Tensor] = field(default_factory=dict)
+    mixture: Tensor | None = None
+    mixing: Mixing | None = None
+    span: tuple[float | None, float | None] = (None, None)
     drawn: bool = True
     plausibility: Tensor | None = None
     source_energies: Tensor | None = None
@@ -121,3 +134,36 @@ class Result:
         """For every mixture the explanations that its samples fall into, the heaviest first."""
         spread = min(p["spread"] for p in self.settings["priors"])
         return [find_modes(item, spread, self.exchangeable) for item in self.samples]
+
+    def panel(self, rows: int = 24) -> Image.Image:
+        """A picture of the first mixtures with their sources, their sum and the residual."""
+        from basis.separation._result_files import result_panel
+
+        return result_panel(self, rows)
+
+    def show(self, rows: int = 24) -> None:
+        """Opens the panel in the system's viewer of pictures."""
+        self.panel(rows).show()
+
+    def save(self, folder: str | Path, names: Sequence[str] | None = None) -> Path:
+        """Writes every source as a picture, all arrays (sources.npz), panel.png and run.json.
+
+        Files of an earlier run in the same folder are replaced or removed.
+
+        Args:
+            folder: Where; it is made.
+            names: What the files of each mixture are called; 01, 02, ... by default.
+        """
+        from basis.separation._result_files import save_result
+
+        return save_result(self, folder, names)
+
+    def _repr_png_(self) -> bytes | None:
+        """The panel, for notebooks; None where the sources are neither pictures nor sound."""
+        from basis.separation._result_files import drawable, result_panel
+
+        if not drawable(self):
+            return None
+        data = io.BytesIO()
+        result_panel(self, 6).save(data, "png")
+        return data.getvalue()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from basis import metrics
+from basis._tensors import per_item
 from basis.mixings import Mixing
 from basis.priors import Prior
 from basis.samplers import Noise, Problem, check_finite, finish, settle
@@ -26,6 +27,8 @@ OnStep = Callable[[int, int, float, Tensor], None]
 (batch, chains, k, channels, *size)."""
 
 Keep = Sequence[float] | Literal["all"]
+
+_FAR = 1.0  # root-mean-square distance in spreads that leaves the mode a polish began in
 
 
 @dataclass(frozen=True)
@@ -95,9 +98,7 @@ class Search:
             best[active] = winner
             doubt = self._distance(drawn, winner) > plan.certain * problem.spread
         if plan.polish:
-            drawn = self._draw(plan.polish, "polish", torch.arange(len(best)), best)
-            aligned = [align(x, best, self.allowed) for x in drawn.unbind(1)]
-            best = settle(problem, torch.stack(aligned).mean(dim=0))
+            best = self._polish(plan.polish, best)
         if plan.draws:
             samples = self._draw(plan.draws, "draws", torch.arange(len(best)), None)
             if needs_order(problem.priors, problem.mixing):
@@ -108,6 +109,19 @@ class Search:
         return Found(
             best, torch.stack(aligned, dim=1), energies, problem.spent, verdict, self._kept()
         )
+
+    def _polish(self, r: Round, best: Tensor) -> Tensor:
+        """The mean of chains about the best, and the best itself where they leave it.
+
+        A prior may answer with ever larger values on signals that carry no noise; whoever is that
+        far from the winner has not polished it.
+        """
+        drawn = self._draw(r, "polish", torch.arange(len(best)), best, checked=False)
+        aligned = [align(x.nan_to_num(), best, self.allowed) for x in drawn.unbind(1)]
+        mean = settle(self.problem, torch.stack(aligned).mean(dim=0))
+        stayed = metrics.rms(mean - best) < _FAR * self.problem.spread
+        stayed &= torch.isfinite(drawn).flatten(1).all(dim=1)
+        return torch.where(per_item(stayed, best).bool(), mean, best)
 
     def _round(
         self, r: Round, label: str, active: Tensor, best: Tensor | None = None
@@ -120,7 +134,9 @@ class Search:
         energy = self.plan.ranking(self.problem.chains(active, 1, judge), drawn, judge)
         return drawn[torch.arange(len(drawn)), energy.argmin(dim=1).cpu()], drawn, energy
 
-    def _draw(self, r: Round, label: str, active: Tensor, best: Tensor | None) -> Tensor:
+    def _draw(
+        self, r: Round, label: str, active: Tensor, best: Tensor | None, *, checked: bool = True
+    ) -> Tensor:
         """Samples of one round for the active items, (active, chains, k, ...)."""
         every = self.seeds(label, r.chains)
         problem = self.problem.chains(active, r.chains, [s for i in active for s in every[i]])
@@ -135,7 +151,8 @@ class Search:
                 self.kept[state.sigma] = chains
             self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma, chains)
         self.steps_done += r.sampler.total
-        check_finite(state.x)
+        if checked:
+            check_finite(state.x)
         x = finish(problem, state.x, state.sigma) if r.finish else problem.clamp(state.x)
         return x.unflatten(0, (len(active), r.chains))
 

@@ -1,5 +1,6 @@
 """Measurements of priors that the paper reports beside its separations."""
 
+from basis.studies._capacity_study import Capacity, capacity_table, measure_capacity
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
     Gradient,
@@ -27,6 +28,7 @@ from basis.studies._plausibility_study import (
 )
 
 __all__ = [
+    "Capacity",
     "Case",
     "Cost",
     "Flagged",
@@ -34,6 +36,7 @@ __all__ = [
     "Likelihoods",
     "SeparationCost",
     "bits",
+    "capacity_table",
     "cost_table",
     "evaluation_cost",
     "flag_cases",
@@ -42,6 +45,7 @@ __all__ = [
     "gradient_table",
     "likelihood_table",
     "likelihoods",
+    "measure_capacity",
     "paper_sigmas",
     "plausibility_cases",
     "plot_gradients",
