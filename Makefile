@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page test check format pictures clean
+.PHONY: demo page page-pictures test check format pictures clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
@@ -50,6 +50,10 @@ pictures: .venv/ready
 	cp .venv/two/panel.png docs/panel.png
 	cp .venv/four/panel.png docs/four.png
 	cp .venv/states/states.png docs/states.png
+
+# The pictures of docs/page.md, made by the tests of the page in Chromium.
+page-pictures: .venv/ready-dev
+	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/test_page.py
 
 clean:
 	rm -rf .venv demo

@@ -29,7 +29,7 @@ def answer_view(run: Run) -> str:
     else:
         parts.append(_fillings(run, answer, result))
     parts.append(_cost(result))
-    if result.samples.shape[1] > 1 and task.kind != "colorize":
+    if result.drawn and result.samples.shape[1] > 1 and task.kind != "colorize":
         parts.append(_draws(run, result))
     return "".join(parts)
 
@@ -119,10 +119,11 @@ def _draws(run: Run, result: Result) -> str:
         words = "likeliest" if number == 1 else f"+{above:.0f} nats"
         sources = result.samples[0, i, places]
         cards.append(_card(f"draw {number} · {words}", f"draw {number}", sources))
-    summary = [_card("mean of the draws", "mean", result.mean[0, places])]
-    if result.drawn:
-        maps = torch.stack([_heat(x) for x in result.std[0, places]])
-        summary.append(_card("uncertainty: bright where they differ", "uncertainty", maps))
+    maps = torch.stack([_heat(x) for x in result.std[0, places]])
+    summary = [
+        _card("mean of the draws", "mean", result.mean[0, places]),
+        _card("uncertainty: bright where they differ", "uncertainty", maps),
+    ]
     below = f'<div class="chains">{"".join(summary)}</div>{_alternatives(result, places)}'
     if task.kind == "inpaint":  # whose draws are shown above
         return section("Where the draws differ", below)

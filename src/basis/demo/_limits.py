@@ -18,6 +18,7 @@ class Limits:
         side: The longest side that photos are separated or filled in at.
         colour_side: The longest side of a photo that is coloured, kept at its size.
         draws: The most posterior draws of a mixture.
+        first_draws: Draws where the visitor says nothing.
         idle: Seconds after which a separation stops that nobody looks at any more.
     """
 
@@ -29,4 +30,5 @@ class Limits:
     side: int = 64
     colour_side: int = 1024
     draws: int = 8
+    first_draws: int = 3
     idle: float = 15.0

@@ -45,7 +45,6 @@ class Pane:
         priors: Names to choose from, the first by default.
         methods: Efforts and samplers to choose from, with what the page calls them.
         verb: What the button says.
-        draws: Draws by default.
     """
 
     def __init__(
@@ -55,10 +54,9 @@ class Pane:
         priors: list[str],
         methods: list[tuple[str, str]],
         verb: str = "Separate",
-        draws: int = 4,
     ) -> None:
         self.work, self.name, self.verb = work, name, verb
-        self.priors, self.methods, self.draws = priors, methods, draws
+        self.priors, self.methods = priors, methods
 
     def build_controls(self) -> None:
         """How it is done, and the buttons."""
@@ -79,7 +77,12 @@ class Pane:
             )
             self.prior = gr.Dropdown(self.priors, value=self.priors[0], label="Prior")
             self.samples = gr.Slider(
-                1, most, min(self.draws, most), step=1, label="Draws, side by side"
+                1,
+                most,
+                self.work.limits.first_draws,
+                step=1,
+                label="Draws, side by side",
+                elem_id=f"{self.name}-draws",
             )
             self.seed = gr.Number(0, precision=0, minimum=0, maximum=2**31, label="Seed")
 

@@ -41,7 +41,7 @@ def build(work: Work) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
     start = new_desk("sample-photos", _FIRST)
     desk = gr.State(start)
-    pane = Pane(work, "photos", ["cifar10", "cifar10-glow"], METHODS, draws=3)
+    pane = Pane(work, "photos", ["cifar10", "cifar10-glow"], METHODS)
     with gr.Row():
         with gr.Column(scale=5, min_width=320):
             kind = gr.Radio(_KINDS, value="separate", label="What to do", elem_id="photos-kind")

@@ -37,7 +37,9 @@ class Way:
     draws: int = 4
 
     def settings(self) -> dict[str, Any]:
-        """Keywords of `separate`."""
+        """Keywords of `separate`; an effort draws beside its search where several are asked for."""
+        if self.is_effort and self.draws == 1:
+            return {"effort": self.method}
         named = "effort" if self.is_effort else "sampler"
         return {named: self.method, "samples": self.draws, "choose": "energy"}
 
