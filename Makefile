@@ -1,13 +1,17 @@
-# `make demo` separates a few mixtures of digits; `make test` checks the whole package.
-# Both set up everything they need in .venv.
+# `make demo` separates a few mixtures of digits; `make page` opens a page on which you do so
+# yourself; `make test` checks the whole package. All of them set up everything they need in .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format docs pictures notebooks clean
+.PHONY: demo page page-pictures test check format docs pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
+
+# A page on this computer, opened in the browser.
+page: .venv/ready-page
+	$(BIN)/basis demo --open
 
 test: check
 	$(BIN)/python -m pytest
@@ -33,6 +37,10 @@ docs: .venv/ready-docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
+.venv/ready-page: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
+	touch $@
+
 .venv/ready-dev: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 # azula asks for torchvision and a downloader, which its denoisers do not need
@@ -55,6 +63,10 @@ pictures: .venv/ready
 # What the notebooks show, made again.
 notebooks: .venv/ready-dev
 	$(BIN)/python scripts/run_notebooks.py
+
+# The pictures of docs/page.md, made by the tests of the page in Chromium.
+page-pictures: .venv/ready-dev
+	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/test_page.py
 
 clean:
 	rm -rf .venv demo

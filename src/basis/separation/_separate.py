@@ -102,7 +102,8 @@ def separate(
             threads.
         occurrences: How often each mixture came before, where the batch is a part of something
             larger; counted within the batch by default.
-        progress: Called after every step.
+        progress: Called after every step, with the state of the chains; what it raises ends the
+            separation.
         device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
             are moved there. By default where they are.
         convert: Make a colour picture grey, or a grey one colour, as the priors need it. (Grey
@@ -159,9 +160,9 @@ def separate(
     steps = _StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
-        def on_step(done: int, total: int, sigma: float) -> None:
+        def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
             check()
-            steps(number, done, total, sigma)
+            steps(number, done, total, sigma, state)
 
         return Search(
             plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
@@ -323,11 +324,12 @@ class _StepCounter:
         self.done: dict[int, int] = {}
         self.lock = threading.Lock()
 
-    def __call__(self, chunk: int, done: int, total: int, sigma: float) -> None:
+    def __call__(self, chunk: int, done: int, total: int, sigma: float, state: Tensor) -> None:
         if self.callback is not None:
             with self.lock:
                 self.done[chunk] = done
-                self.callback(Progress(sum(self.done.values()), self.chunks * total, sigma))
+                done = sum(self.done.values())
+                self.callback(Progress(done, self.chunks * total, sigma, state))
 
 
 class _ItemSeeds:

@@ -29,6 +29,12 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtyp
     are. They count when there is a card of them and `settle` was called.
     """
     tensors = {n: t.detach().to("cpu", dtype).contiguous() for n, t in weights.items()}
+    broken = [n for n, t in tensors.items() if not t.isfinite().all()]
+    if broken:
+        raise BasisError(
+            f"the weights hold values that are no finite numbers ({broken[0]}); {folder} is left "
+            "as it was"
+        )
     with whole_file(folder / NEXT) as path:
         save_file(tensors, path)
     return sum(t.numel() for t in tensors.values())
