@@ -42,7 +42,7 @@ def test_the_command_and_its_record(tmp_path, capsys):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(BasisError, match="not the record"):
         read_times(tmp_path)
-    times = {"shard_seconds": [9, 11], "write_seconds": [0.01], "mixtures_per_shard": 64}
+    times = {"shard_seconds": [9, 11], "write_seconds": [0.01], "mixtures": 128, "shards": 2}
     (tmp_path / "run.json").write_text(json.dumps(times))
     assert main([*words, "--store", str(tmp_path), "--separations", "100000"]) == 0
     assert "1,000" in capsys.readouterr().out

@@ -28,7 +28,7 @@ class ShardTimes:
     Attributes:
         shards: Seconds that shards took, each on one worker.
         writes: Seconds that the one process spent on each.
-        per_shard: Mixtures in one.
+        per_shard: Mixtures in one, on average.
     """
 
     shards: tuple[float, ...]
@@ -70,9 +70,9 @@ def read_times(folder: str | Path) -> ShardTimes:
         times = ShardTimes(
             tuple(map(float, record["shard_seconds"])),
             tuple(map(float, record["write_seconds"])),
-            int(record["mixtures_per_shard"]),
+            round(int(record["mixtures"]) / int(record["shards"])),
         )
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise BasisError(f"{path} is not the record of a finished job: {error}") from error
     if not times.shards or min(times.shards) <= 0 or not times.writes or times.per_shard < 1:
         raise BasisError(f"{path} tells no times of shards; run the job from its beginning")
