@@ -70,6 +70,7 @@ def test_what_is_observed_is_cut_off_and_rounded():
     assert isinstance(masked, Limited) and masked.noise == masked.exact.noise == 0.1
     assert masked(x).flatten()[[1, 3]].tolist() == [0.0, 0.0]
     assert isinstance(masked.fit((3, 1, 4)), Limited)
+    assert isinstance(masked.rows(slice(0, 1)), Limited)
     negative = mixture((1.0, -1.0)).clipped(low=0.0)
     lower, upper = negative.bounds(torch.tensor([0.0, 0.5, 1.0]))
     assert lower.tolist() == [-math.inf, 0.5, 1.0] and upper.tolist() == [0.0, 0.5, math.inf]

@@ -38,6 +38,7 @@ def result_panel(
         names=None if names is None else list(names[:rows]),
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:rows],
     )
 
 
@@ -74,10 +75,18 @@ def save_result(result: Result, folder: str | Path, names: Sequence[str] | None 
             "evaluations_per_mixture": result.evaluations,
             "seconds": round(result.seconds, 3),
             "settings": result.settings,
-            "mixtures": [
-                {"name": n, "residual_rms": r}
-                for n, r in zip(names, result.residual.tolist(), strict=True)
-            ],
+            "mixtures": _rows(result, names),
         }
     )
     return Path(folder)
+
+
+def _rows(result: Result, names: Sequence[str]) -> list[dict[str, Any]]:
+    """What the record says of each mixture."""
+    rows: list[dict[str, Any]] = [
+        {"name": n, "residual_rms": r} for n, r in zip(names, result.residual.tolist(), strict=True)
+    ]
+    if result.plausibility is not None:
+        for row, plausibility in zip(rows, result.plausibility.tolist(), strict=True):
+            row["plausibility"] = plausibility
+    return rows
