@@ -12,6 +12,7 @@ from basis._errors import BasisError
 from basis._files import whole_file
 from basis._run_folder import RunFolder
 from basis.panels import separation_panel, to_picture, write_picture
+from basis.separation._result_rows import has_draws, verdict_rows
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,11 +35,12 @@ def result_panel(
     return separation_panel(
         result.mixture[:rows],
         result.sources[:rows],
-        result.mixing,
+        result.mixing.rows(slice(rows)),
         names=None if names is None else list(names[:rows]),
         low=low,
         high=high,
         plausibility=None if result.plausibility is None else result.plausibility[:rows],
+        deviation=result.std[:rows] if has_draws(result) else None,
     )
 
 
@@ -75,18 +77,12 @@ def save_result(result: Result, folder: str | Path, names: Sequence[str] | None 
             "evaluations_per_mixture": result.evaluations,
             "seconds": round(result.seconds, 3),
             "settings": result.settings,
-            "mixtures": _rows(result, names),
+            "mixtures": [
+                {"name": n, "residual_rms": r, **told}
+                for n, r, told in zip(
+                    names, result.residual.tolist(), verdict_rows(result), strict=True
+                )
+            ],
         }
     )
     return Path(folder)
-
-
-def _rows(result: Result, names: Sequence[str]) -> list[dict[str, Any]]:
-    """What the record says of each mixture."""
-    rows: list[dict[str, Any]] = [
-        {"name": n, "residual_rms": r} for n, r in zip(names, result.residual.tolist(), strict=True)
-    ]
-    if result.plausibility is not None:
-        for row, plausibility in zip(rows, result.plausibility.tolist(), strict=True):
-            row["plausibility"] = plausibility
-    return rows
