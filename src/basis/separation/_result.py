@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Passed to a progress callback: steps done of all (over all chunks), and the noise level."""
+    """Passed to a progress callback after every step.
+
+    Attributes:
+        done, total: Steps done of all, over all chunks.
+        sigma: The noise level.
+        state: The chains of the chunk that took the step, (mixtures, chains, k, channels, *size),
+            noise and all; None where there are none to show. It is the sampler's own: read it in
+            the callback, or copy it.
+    """
 
     done: int
     total: int
     sigma: float
+    state: Tensor | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ def separate(
         chunk: Chains advanced together; memory grows with this and not with the batch.
         workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
             threads.
-        progress: Called after every step.
+        progress: Called after every step, with the state of the chains; what it raises ends the
+            separation.
         device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
             are moved there. By default where they are.
         convert: Make a colour picture grey, or a grey one colour, as the priors need it. (Grey
@@ -151,9 +152,9 @@ def separate(
     steps = _StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
-        def on_step(done: int, total: int, sigma: float) -> None:
+        def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
             check()
-            steps(number, done, total, sigma)
+            steps(number, done, total, sigma, state)
 
         return Search(
             plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
@@ -205,7 +206,7 @@ def separate_each(
     """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
 
     Args:
-        mixtures: Batches, each as `separate` takes it.
+        mixtures: Batches (batch, *observed), each as `separate` takes it.
         prior: One prior for all sources, or one per source; or their names or folders.
         settings: Everything else that `separate` takes.
     """
@@ -291,11 +292,12 @@ class _StepCounter:
         self.done: dict[int, int] = {}
         self.lock = threading.Lock()
 
-    def __call__(self, chunk: int, done: int, total: int, sigma: float) -> None:
+    def __call__(self, chunk: int, done: int, total: int, sigma: float, state: Tensor) -> None:
         if self.callback is not None:
             with self.lock:
                 self.done[chunk] = done
-                self.callback(Progress(sum(self.done.values()), self.chunks * total, sigma))
+                done = sum(self.done.values())
+                self.callback(Progress(done, self.chunks * total, sigma, state))
 
 
 class _ItemSeeds:
