@@ -645,3 +645,12 @@ def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
     ctx.priors |= {"cifar10": prior, "cifar10-glow": prior}
     (section,) = build_report([name], ctx, tmp_path, size=1e-6)
     assert section.tables or section.pictures
+
+
+def test_sources_that_are_no_numbers_are_matched_last():
+    from basis import metrics
+
+    truth = torch.eye(2)[None, :, None, None, :].expand(1, 2, 1, 1, 2)
+    wrong = truth.clone()
+    wrong[0, 0] = float("nan")
+    assert metrics.reorder(wrong.flip(1), truth)[0, 1].equal(truth[0, 1])
