@@ -47,6 +47,9 @@ def read_checkpoint(
     Args:
         prefix: The path without `.index` (the index file itself will do too).
         wanted: Which variables to read; optimizer slots are often two thirds of a file.
+
+    Returns:
+        Tensors of any shape, with the axes in the order of TensorFlow.
     """
     prefix = str(prefix).removesuffix(".index")
     index = Path(f"{prefix}.index")

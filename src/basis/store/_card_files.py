@@ -12,6 +12,7 @@ from basis._reading import read_json
 from basis.priors import Card
 
 CARD = "card.json"
+"""The file of a prior's folder that says what it is."""
 
 
 def read_card(folder: str | Path) -> Card:

@@ -14,6 +14,7 @@ from basis._files import sha256, whole_file
 from basis._weights import read_safetensors
 
 WEIGHTS = "weights.safetensors"
+"""The file of a prior's folder that holds its weights."""
 
 
 def write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype) -> int:

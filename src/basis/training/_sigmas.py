@@ -65,7 +65,7 @@ def one_sigma(sigma: float) -> SigmaDraw:
 
 
 def discrete_sigmas(levels: Tensor) -> SigmaDraw:
-    """Noise levels drawn uniformly from a list, as NCSN is trained."""
+    """Noise levels drawn uniformly from a list, (levels,), as NCSN is trained."""
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         return levels[torch.randint(len(levels), (count,), generator=generator)]

@@ -23,7 +23,7 @@ LOG = "log.jsonl"
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings and tensors of a training folder's state."""
+    """The settings of a training folder's state, and its tensors by name, of any shape."""
     path = Path(folder) / STATE
     check_regular(path)
     with reading(path, "a training state"), safe_open(path, framework="pt") as file:
