@@ -43,10 +43,10 @@ def check_fields(kind: type[Any], values: Mapping[str, Any], where: str) -> dict
     if missing:
         raise BasisError(f"{where} lacks {', '.join(missing)}")
     hints = get_type_hints(kind)
-    found = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    found: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     for name, value in found.items():
         _check(value, hints[name], known[name].metadata, f"{where}: {name}")
-        if hints[name] is float:
+        if hints[name] is float:  # a whole number may be too large for a tensor
             found[name] = float(value)
     return found
 
