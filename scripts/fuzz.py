@@ -371,7 +371,7 @@ def fuzz(
         seconds: What a case may take.
         only: Run the case of this seed alone.
         commands: Only these commands.
-        limit: Stop after so many seconds.
+        limit: Stop after so many seconds of cases.
         verbose: Report every case.
         report: Called with a line about each finding.
     """
@@ -384,6 +384,7 @@ def fuzz(
         os.environ["BASIS_DATA"] = str(world / "root")
         _load_everything()
         worker = Worker(Path(top), world, commands or COMMANDS, seconds)
+        began = time.monotonic()
         for number in [only] if only is not None else range(seed, seed + cases):
             if time.monotonic() - began > limit:
                 break
