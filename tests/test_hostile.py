@@ -654,3 +654,16 @@ def test_sources_that_are_no_numbers_are_matched_last():
     wrong = truth.clone()
     wrong[0, 0] = float("nan")
     assert metrics.reorder(wrong.flip(1), truth)[0, 1].equal(truth[0, 1])
+
+
+def test_a_scheduler_without_noise_levels_is_refused():
+    diffusers = pytest.importorskip("diffusers")
+    from basis.adapters import DiffusersDenoiser
+
+    network = diffusers.UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(4, 4),
+        norm_num_groups=2, down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
+    )  # fmt: skip
+    DiffusersDenoiser(network, diffusers.DDPMScheduler())
+    with pytest.raises(BasisError, match="do not rise"):
+        DiffusersDenoiser(network, diffusers.DDPMScheduler(beta_start=0.0, beta_end=0.0))
