@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import Tensor
@@ -74,6 +75,10 @@ def build(work: Work) -> None:
                     )
                     for i in range(2)
                 ]  # fmt: skip
+            unknown = gr.Checkbox(
+                label="Weights unknown: they are estimated with the photos",
+                elem_id="photos-unknown",
+            )
             with gr.Column(visible=False) as brush:
                 pad = canvas(
                     "Brush over what is to be filled in.", elem_id="photos-pad",
@@ -119,7 +124,7 @@ def build(work: Work) -> None:
         one = kind != "separate"
         return [
             *drawn(desk, kind, int(values[0]), *values[1:]),
-            *(gr.update(visible=not one) for _ in sliders),
+            *(gr.update(visible=not one) for _ in (*sliders, unknown)),
             gr.update(visible=kind == "inpaint"),
             gr.update(visible=kind != "colorize"),
             gr.update(value=_VERBS[kind]),
@@ -142,17 +147,20 @@ def build(work: Work) -> None:
     view.click(with_event(choose), [desk, *own], shown, **quiet)
     upload.upload(uploaded, [desk, upload, *own], shown, **quiet)
     more.click(turn, [desk], [desk, shelf], **quiet)
-    kind.change(turned, [desk, *own], [*shown, *sliders, brush, size, pane.go], **quiet)
+    kind.change(turned, [desk, *own], [*shown, *sliders, unknown, brush, size, pane.go], **quiet)
     size.change(drawn, [desk, *own], shown, **quiet)
     pad.submit(with_event(brushed), [desk, size], [desk], **quiet)
     pad.clear(wiped, [desk], [desk], **quiet)
     for slider in sliders:
         slider.input(drawn, [desk, *own], shown, trigger_mode="always_last", **quiet)
 
-    def ask(desk: Desk, way: Way, seed: int, kind: Kind, size: int, *weights: float) -> Task:
-        return _task(desk, way, seed, kind, int(size), weights, work)
+    def ask(
+        desk: Desk, way: Way, seed: int, unknown: bool, kind: Kind, size: int, *weights: float
+    ) -> Task:
+        asked = _task(desk, way, seed, kind, int(size), weights, work)
+        return replace(asked, told=not unknown or kind != "separate")
 
-    pane.wire(desk, own, ask)
+    pane.wire(desk, [unknown, *own], ask)
 
 
 def _task(

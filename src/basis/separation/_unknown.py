@@ -55,11 +55,13 @@ def separate_unknown(
         if isinstance(sources, int) and sources != len(wanted):
             raise BasisError(f"{len(wanted)} alphas for {sources} sources; give one for each")
     told = [1.0 if a is None else a for a in wanted]
-    priors, plain = check_nouns(prior, told, None)
+    priors, plain = check_nouns([prior] if isinstance(prior, Prior) else list(prior), told, None)
     m = check_observation(mixture, priors, plain)
     seed, chunk = settings.get("seed", 0), settings.get("chunk", 128)
     with evaluating(priors):
-        found = find_weights(m, priors, wanted, seed=seed, chunk=chunk)
+        found = find_weights(
+            m, priors, wanted, seed=seed, chunk=chunk, progress=settings.get("progress")
+        )
     # Cloned out of inference mode, so that they can be used like any other tensor.
     alphas_found, spent = found.alphas.clone(), found.spent.clone()
     free = [i for i, a in enumerate(wanted) if a is None]
