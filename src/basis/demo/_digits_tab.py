@@ -64,7 +64,7 @@ def build(work: Work) -> None:
             with gr.Row():
                 sliders = [
                     gr.Slider(
-                        0, 1, 1.0, step=0.05, label=f"Weight of source {i + 1}", visible=i < 2,
+                        0, 1, 1.0, step=0.05, label=f"Weight {i + 1}", visible=i < 2,
                         min_width=150, elem_id=f"digits-weight{i + 1}",
                     )
                     for i in range(MOST)

@@ -50,6 +50,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .pic.smooth img { image-rendering: auto; }
 .pic figcaption { font-size: 0.8rem; color: var(--body-text-color-subdued); text-align: center; }
 .pics.found .pair { width: 132px; }
+.pics.found .small figcaption { white-space: nowrap; }
 .pics.found .small { width: 66px; margin: 6px auto 0; }
 .pics.large .pic { width: clamp(140px, 30%, 260px); }
 .pics.seen .pic { width: 130px; }

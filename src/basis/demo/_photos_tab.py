@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -70,7 +70,7 @@ def build(work: Work) -> None:
             with gr.Row():
                 sliders = [
                     gr.Slider(
-                        0, 1, 0.5, step=0.05, label=f"Weight of photo {i + 1}", min_width=150,
+                        0, 1, 0.5, step=0.05, label=f"Weight {i + 1}", min_width=150,
                         elem_id=f"photos-weight{i + 1}",
                     )
                     for i in range(2)
@@ -198,7 +198,7 @@ def _sized(desk: Desk, size: int) -> Desk:
 def _view(desk: Desk, kind: str, size: int, weights: tuple[float, ...]) -> str:
     """What the separation will see, and what it is not shown."""
     if kind == "separate":
-        return equation_view(_sized(desk, size), cast("tuple[float, ...]", weights))
+        return equation_view(_sized(desk, size), weights)
     told = notice(desk.told, "bad") if desk.told else ""
     chosen = desk.slots[0]
     if kind == "inpaint":
