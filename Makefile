@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page page-pictures test check format pictures clean
+.PHONY: demo page page-pictures test check format docs pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
@@ -25,6 +25,11 @@ format: .venv/ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site, without warnings; nothing is fetched, neither to build nor to read it.
+docs: .venv/ready-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d .venv/doctrees docs .venv/site
+	@echo "open .venv/site/index.html"
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
@@ -42,6 +47,10 @@ format: .venv/ready-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "azula==0.11.1"
 	touch $@
 
+.venv/ready-docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $@
+
 # The pictures of the README, made again by the package itself.
 pictures: .venv/ready
 	$(BIN)/basis separate sample --count 4 --seed 0 --out .venv/two
@@ -50,6 +59,10 @@ pictures: .venv/ready
 	cp .venv/two/panel.png docs/panel.png
 	cp .venv/four/panel.png docs/four.png
 	cp .venv/states/states.png docs/states.png
+
+# What the notebooks show, made again.
+notebooks: .venv/ready-dev
+	$(BIN)/python scripts/run_notebooks.py
 
 # The pictures of docs/page.md, made by the tests of the page in Chromium.
 page-pictures: .venv/ready-dev

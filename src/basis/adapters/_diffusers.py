@@ -160,7 +160,7 @@ def from_diffusers(
     else:
         raise BasisError("from_diffusers needs a pipeline, a folder, or a model and a scheduler")
     config = module.network.config
-    sides = size or config.sample_size
+    sides = size or getattr(config, "sample_size", None)
     if not sides:
         raise BasisError(
             "the model's configuration has no sample_size: give the side of its images"

@@ -17,6 +17,7 @@ from basis.cli._arguments import (
     natural,
     number,
     out_folder,
+    say,
 )
 from basis.cli._blind import (
     check_unknown,
@@ -136,10 +137,17 @@ def run(args: argparse.Namespace) -> None:
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
     if is_unknown(args):
+        most = 4 if args.k == "unknown" else int(args.k or 2)
+        _check_places(args, out, given, most, priors[0])
         result, mixing = separate_blindly(args, mixture, priors, sampler)
         truth = truth if truth is not None and truth.shape == result.sources.shape else None
     else:
         mixing = _mixing(args, priors, given)
+        if (
+            args.grey or mixture.shape[1] == priors[0].shape[0]
+        ):  # else `separate` says what is wrong
+            _check_truth(truth, mixing.sources, priors[0])
+        _check_places(args, out, given, mixing.sources, priors[0])
         told = overridden(mixing, given.weights[0]) if given.weights else None
         if told:
             print(f"basis separate: warning: {told}", file=sys.stderr)
@@ -193,7 +201,32 @@ def run(args: argparse.Namespace) -> None:
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
     if shown < len(names):
         print(f"the picture shows the first {shown} of {len(names)} mixtures")
-    print(f"picture: {out / 'panel.png'}")
+    say(f"picture: {out / 'panel.png'}")
+
+
+def _check_truth(truth: Tensor | None, k: int, prior: Prior) -> None:
+    """Refuses known sources that nothing found could be compared with, before the work."""
+    if truth is not None and tuple(truth.shape[1:]) != (k, *prior.shape):
+        raise BasisError(
+            f"the file's sources have shape {tuple(truth.shape[1:])} each; {k} sources of this "
+            f"prior have {(k, *prior.shape)}"
+        )
+
+
+def _check_places(args: argparse.Namespace, out: Path, given: _Input, k: int, prior: Prior) -> None:
+    """Refuses results that would take the place of an input or find no room, before the work."""
+    from math import prod
+
+    from basis._files import check_replaceable, check_room
+
+    if len(prior.shape) == 3:
+        for name in given.names:
+            for i in range(k):
+                check_replaceable(out / f"{name}-source{i + 1}.png")
+    for name in ("sources.npz", "panel.png", "run.json"):
+        check_replaceable(out / name)
+    # Sources as numbers and as pictures, the mixture and the samples, hardly compressed.
+    check_room(out, 4 * len(given.names) * k * prod(prior.shape) * (2 + (args.samples or 1)))
 
 
 def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:

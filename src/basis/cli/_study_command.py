@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
 from basis._files import write_text
+from basis._texts import markdown_code
 from basis.cli._arguments import (
     add_pairs,
     add_root,
     natural,
     out_folder,
     progress_bar,
+    say,
     write_json,
 )
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
@@ -81,11 +83,11 @@ def run(args: argparse.Namespace) -> None:
     args.prior = args.priors or args.prior
     priors = priors_from(args)
     table, rows = _KINDS[args.kind](args, priors, out)
-    write_text(out / f"{args.kind}.md", f"{table}\n`{args.line}`\n")
+    write_text(out / f"{args.kind}.md", f"{table}\n{markdown_code(args.line)}\n")
     record = {"command": args.line, "data": args.data, "seed": args.seed, args.kind: rows}
     write_json(out / f"{args.kind}.json", record)
     print(table)
-    print(f"written to {out}")
+    say(f"written to {out}")
 
 
 def _pairs(args: argparse.Namespace) -> Pairs:

@@ -32,11 +32,20 @@ def read_lmdb(folder: Path, *, size: int | None = None, channels: int | None = N
         ) from error
     try:
         with lmdb.open(str(folder), readonly=True, lock=False, subdir=True) as environment:
+            _check_whole(environment, folder)
             if not environment.stat()["entries"]:
                 raise BasisError(f"{folder} holds no pictures")
             return stack_pictures(_pictures(environment, folder), size, channels)
     except lmdb.Error as error:
         raise BasisError(f"{folder} is not an lmdb that can be read: {error}") from error
+
+
+def _check_whole(environment: Any, folder: Path) -> None:
+    """Refuses a file that ends before its last page: reading beyond the end kills the process."""
+    pages = environment.info()["last_pgno"] + 1
+    size, needed = (folder / "data.mdb").stat().st_size, pages * environment.stat()["psize"]
+    if size < needed:
+        raise BasisError(f"{folder / 'data.mdb'} is cut short: {size} of {needed} bytes are there")
 
 
 def _pictures(environment: Any, folder: Path) -> Iterator[tuple[Path, Image.Image]]:

@@ -207,7 +207,7 @@ def separate_each(
     """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
 
     Args:
-        mixtures: Batches, each as `separate` takes it.
+        mixtures: Batches (batch, *observed), each as `separate` takes it.
         prior: One prior for all sources, or one per source; or their names or folders.
         settings: Everything else that `separate` takes.
     """
