@@ -61,6 +61,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .chain-name { font-size: 0.78rem; color: var(--body-text-color-subdued); }
 .compared { grid-template-columns: repeat(auto-fit, minmax(220px, 1fr)); }
 .compared table { font-size: 0.85rem; width: 100%; }
+.compared th, .compared td { border: 0 !important; padding: 2px 4px !important; }
 .compared th { text-align: left; font-weight: 400; color: var(--body-text-color-subdued); }
 .compared td { text-align: right; font-variant-numeric: tabular-nums; }
 .curves { display: grid; gap: 8px; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr));
