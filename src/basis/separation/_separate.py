@@ -32,7 +32,7 @@ from basis.separation._nouns import (
     check_observation,
     is_unknown,
     make_sampler,
-    sources_of,
+    told_alphas,
 )
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
@@ -127,11 +127,10 @@ def separate(
         whole = read_observation(parts, given[0].shape, **fit)
         one_or_all = given[0] if len(given) == 1 else given
         return separate_unknown(whole, one_or_all, alphas, sources, mixing, **same, **options)
-    if sources is not None:
-        alphas = sources_of(sources, alphas, mixing)
-    if alphas is None and mixing is None:
-        alphas = brought
-    priors, mixing = check_nouns(given, alphas, mixing)
+    weights = told_alphas(alphas, sources, mixing)
+    if weights is None and mixing is None:
+        weights = brought
+    priors, mixing = check_nouns(given, weights, mixing)
     warn_of_weights(mixing, brought)
     observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
     m = check_observation(observed, priors, mixing)
@@ -171,10 +170,10 @@ def separate(
     def gather(name: str) -> Tensor:
         return torch.cat([getattr(f, name) for f in found]).to(observed.device).clone()
 
-    sources = gather("best")
-    residual = metrics.rms(mixing.residual(sources, observed.to(sources)))
+    best = gather("best")
+    residual = metrics.rms(mixing.residual(best, observed.to(best)))
     return Result(
-        sources=sources,
+        sources=best,
         samples=gather("samples"),
         energies=gather("energies"),
         residual=residual,

@@ -140,10 +140,11 @@ def _gather(
         assert r.plausibility is not None and r.source_energies is not None
         rows["plausibility"].append(r.plausibility[at])
         rows["source_energies"].append(_padded(r.source_energies[at], most, 0))
+    stacked: dict[str, Any] = {name: torch.stack(values) for name, values in rows.items()}
     widest = max(used, key=lambda r: r.sources.shape[1])
     return replace(
         widest,
-        **{name: torch.stack(values) for name, values in rows.items()},
+        **stacked,
         remarks=tuple(tried[k].remarks[int(places[i, k])] for i, k in enumerate(chosen.tolist())),
         spent=spent,
         seconds=sum(r.seconds for r in tried.values()),
