@@ -13,6 +13,7 @@ import torch
 from basis._errors import BasisError
 from basis._weights import channels_last, put_weights
 from basis.adapters import find_pipeline, from_diffusers
+from basis.nn import Denoiser
 from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
 from basis.store._architectures import build_module
 from basis.store._card_files import CARD, read_card
@@ -52,7 +53,8 @@ def load_prior(
             "(unet/ and scheduler/)"
         )
     prior.eval().requires_grad_(False)
-    if not prior.has_likelihood:  # likelihood models were measured to gain nothing by it
+    # Likelihood models were measured to gain nothing by it, but for those that are a U-Net.
+    if not prior.has_likelihood or isinstance(getattr(prior, "module", None), Denoiser):
         channels_last(prior)
     return prior.to(device, dtype)
 

@@ -44,6 +44,7 @@ class TrainConfig:
     sigma_spread: float = _setting(1.0, "standard deviation of log sigma about the focus")
     sigma_uniform: float = _setting(0.3, "share of images whose noise level is log-uniform")
     score: float = _setting(2.0, "likelihood models: weight of their gradient's denoising error")
+    dual: float = _setting(1.0, "energies: weight of the error of their slope over noise levels")
     flip: bool = _setting(False, "mirror images at random")
     clip: float = _setting(1.0, "largest gradient norm")
     smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")
