@@ -2,6 +2,7 @@
 
 from basis.priors._card import Card
 from basis.priors._denoiser import DenoiserPrior
+from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._likelihood import Ladder, LikelihoodPrior
@@ -11,6 +12,7 @@ from basis.priors._tiled import Tiled
 __all__ = [
     "Card",
     "DenoiserPrior",
+    "FlowLikelihood",
     "FunctionPrior",
     "GaussianMixture",
     "Ladder",
@@ -20,4 +22,5 @@ __all__ = [
     "from_denoiser",
     "from_log_prob",
     "from_score",
+    "with_likelihood",
 ]

@@ -57,8 +57,9 @@ class LikelihoodPrior(Prior):
         model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
             A model of one noise level may have `log_prob(x)` alone: set its attribute
             `noise_conditioned` to False. Where it has a method `moments` (and its attribute `head`,
-            if it has one, is not None), that answers as for `DenoiserPrior`. A mapping of noise levels to such models is a `Ladder`.
-            A module is taken as it is: neither frozen nor moved.
+            if it has one, is not None), that answers as for `DenoiserPrior`. A mapping of noise
+            levels to such models is a `Ladder`. A module is taken as it is: neither frozen nor
+            moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it answers for.
         low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
@@ -130,7 +131,9 @@ class LikelihoodPrior(Prior):
         mine = self._own(x)
         s = as_sigmas(sigma, mine)
         pieces = zip(mine.split(self.chunk), s.split(self.chunk), strict=True)
-        mean, variance = (torch.cat(parts) for parts in zip(*(own(*p) for p in pieces), strict=True))
+        mean, variance = (
+            torch.cat(parts) for parts in zip(*(own(*p) for p in pieces), strict=True)
+        )
         return mean.to(x.dtype), variance.to(x.dtype)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:

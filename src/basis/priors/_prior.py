@@ -39,6 +39,9 @@ class Prior(nn.Module, ABC):
     cost: int = 1
     """Evaluations that one score counts for; a pass back through a network counts as two more."""
 
+    log_prob_cost: int = 1
+    """Evaluations that one log p counts for, in a prior that has one."""
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -115,7 +118,7 @@ class Prior(nn.Module, ABC):
         """log p_sigma(x), (batch,), for priors that have a likelihood."""
         raise BasisError(
             f"prior {self.name!r} has no likelihood: log_prob needs a prior with a density "
-            "(score priors rank samples by their denoising error instead)"
+            "(basis.priors.FlowLikelihood gives one to a score prior, at many evaluations)"
         )
 
     @property

@@ -17,7 +17,7 @@ from basis import metrics
 from basis._errors import BasisError
 from basis._version import __version__
 from basis.mixings import Mixing
-from basis.priors import Prior
+from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler, item_seeds
 from basis.separation._nouns import check_nouns, check_observation, make_sampler
 from basis.separation._order import exchangeable, needs_order
@@ -62,8 +62,8 @@ def separate(
         samples: Independent chains per mixture; 1 with a sampler, what the effort provides for
             otherwise.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
-            "likelihood" (where the priors have one) or by the sum of "both". With a sampler "first"
-            is the default, with an effort "energy".
+            "likelihood" (score priors answer by their probability flow, at many evaluations) or by
+            the sum of "both". With a sampler "first" is the default, with an effort "energy".
         seed: The same seed gives an item the same separation in any batch and at any place in it.
         finish: Whether a sampler ends with one denoising and a projection onto what was observed.
         keep: Noise levels whose last state to keep (the nearest level is taken), or "all"; with a
@@ -85,12 +85,8 @@ def separate(
     plan = _plan(
         effort, sampler, samples, choose, finish, keep, options, priors=priors, mixing=mixing
     )
-    without = [p.name for p in priors if not p.has_likelihood]
-    if plan.ranking.by in ("likelihood", "both") and without:
-        raise BasisError(
-            f"prior {without[0]!r} has no likelihood to choose by; choose 'energy', which needs "
-            "none"
-        )
+    if plan.ranking.by in ("likelihood", "both"):
+        priors = with_likelihood(priors)
 
     started = time.perf_counter()
     workers = default_workers(m.device) if workers is None else workers
