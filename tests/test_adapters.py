@@ -515,8 +515,7 @@ def test_hub_names_are_fetched_and_absence_is_told(tiny_prior, tmp_path, monkeyp
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
     x = torch.rand(1, 1, 8, 8)
-    for name in ("someone/digits", "hf:someone/digits"):
-        assert torch.equal(load_prior(name).denoise(x, 0.1), tiny_prior.denoise(x, 0.1))
+    assert torch.equal(load_prior("hf:someone/digits").denoise(x, 0.1), tiny_prior.denoise(x, 0.1))
     assert {name for name, _ in asked} == {"someone/digits"}
     assert not any(p.endswith((".py", ".pt", ".pkl", "*")) for _, ps in asked for p in ps)
     assert add_prior("hf:someone/digits", root=tmp_path / "root").name == "digits"
@@ -527,7 +526,7 @@ def test_hub_names_are_fetched_and_absence_is_told(tiny_prior, tmp_path, monkeyp
 
     monkeypatch.setattr(hub, "snapshot_download", absent)
     with pytest.raises(BasisError, match="cannot be had from the model hub: no connection") as told:
-        load_prior("someone/digits")
+        load_prior("hf:someone/digits")
     assert "\n" not in str(told.value)
 
 

@@ -45,7 +45,7 @@ def test_mix_then_separate(tmp_path, capsys):
     assert "picture:" in capsys.readouterr().out
     record = json.loads((out / "run.json").read_text())
     assert record["seed"] == 5 and record["settings"]["mixing"]["matrix"] == [[1.0, 0.5]]
-    assert record["evaluations_per_mixture"] == 2 * (2 * 2 + 1)
+    assert record["evaluations_per_mixture"] == 2 * (2 * 2 + 1 + 3)  # three of each for the verdict
     assert record["mixtures"][0]["residual_rms"] < 1 / 255
     assert record["psnr"]["count"] == 1
     arrays = np.load(out / "sources.npz")

@@ -56,8 +56,8 @@ def test_grey_priors_and_other_shapes_are_refused(two_colours):
         basis.colorize(torch.rand(1, 1, 28, 28), basis.load_prior("mnist"))
     with pytest.raises(BasisError, match="grey photos must be"):
         basis.colorize(torch.rand(1, 3, 4, 4), two_colours)
-    with pytest.raises(BasisError, match="as load_prior gives one, not 'cifar10'"):
-        basis.colorize(torch.rand(1, 1, 4, 4), "cifar10")
+    with pytest.raises(BasisError, match="a prior's name or folder"):
+        basis.colorize(torch.rand(1, 1, 4, 4), 7)
     with pytest.raises(BasisError, match="side must be"):
         basis.colorize(torch.rand(1, 1, 4, 4), two_colours, side=0)
 

@@ -17,7 +17,7 @@ import basis
 PACKAGE = Path(basis.__file__).parent
 ORDER = (
     "foundation", "families", "nn", "mixings", "data", "metrics", "priors", "adapters", "store",
-    "samplers", "separation", "training", "pairs", "panels", "perception", "baselines", "checks",
+    "samplers", "panels", "separation", "training", "pairs", "perception", "baselines", "checks",
     "bench", "studies", "reproduce", "cli",
 )  # fmt: skip
 """A room imports rooms to its left only."""

@@ -1,5 +1,7 @@
 """Unconditional draws, and what a step costs."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -80,3 +82,16 @@ def test_cost_counts_the_operations_of_tiles(tmp_path, capsys):
     assert (tmp_path / "cost.json").exists()
     assert main([*words, "--sides", "20"]) == 2
     assert "smaller than what prior 'mnist' was trained on" in capsys.readouterr().err
+
+
+def test_study_of_capacity_compares_networks_on_the_same_mixtures(tmp_path, capsys):
+    command = ["study", "capacity", "--priors", "mnist", "mnist", "--data", "sample"]
+    command += ["--pairs", "2", "--ways", "8", "12", "--out", str(tmp_path)]
+    assert main(command) == 0
+    table = (tmp_path / "capacity.md").read_text(encoding="utf-8")
+    rows = json.loads((tmp_path / "capacity.json").read_text(encoding="utf-8"))["capacity"]
+    assert [row["prior"] for row in rows] == ["mnist", "mnist"]
+    assert rows[0]["parameters"] > 1_000_000 and rows[0]["images"] > 0
+    assert 0.1 < rows[0]["gflop"] < 1
+    assert len(rows[0]["quality"]) == 2 and f"{rows[0]['quality'][0]['mean']:.2f}" in table
+    assert "effort 8, dB" in capsys.readouterr().out

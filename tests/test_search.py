@@ -1,6 +1,7 @@
 """Choosing among samples, and the search behind an effort."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, sep
 from basis.metrics import psnr
 from basis.nn import Denoiser, UNet, UNetConfig
 from basis.samplers import Ascent, Dirac, Gibbs, Langevin, Noise, Problem
-from basis.separation import EFFORTS, Plan, Ranking, Round, plan_for
+from basis.separation import EFFORTS, Plan, Ranking, Round, align, plan_for
 from basis.separation._order import ORDER, by_prior, needs_order
 from basis.training import fit_variance
 
@@ -66,7 +67,9 @@ def test_choice_among_samples(toy_prior, shapes):
     draw = {"sampler": "gibbs", "steps": 6, "sigma_max": 0.4, "samples": 6, "seed": 1}
     first = separate(m, toy_prior, **draw)
     best = separate(m, toy_prior, choose="energy", **draw)
-    assert torch.equal(first.samples, best.samples)
+    # The same draws, each in the order of what was chosen.
+    again = [align(x, first.sources, first.exchangeable) for x in best.samples.unbind(1)]
+    assert torch.equal(first.samples, torch.stack(again, dim=1))
     assert torch.equal(first.sources, first.samples[:, 0])
     chosen = best.samples[torch.arange(len(m)), best.energies.argmin(dim=1)]
     assert torch.equal(best.sources, chosen)
@@ -196,7 +199,7 @@ def test_plan_settings_are_plain_data():
     record = json.loads(json.dumps(plan.settings()))
     assert record["rounds"][1]["start"] == 2.0 and record["rounds"][1]["sampler"]["steps"] == 5
     assert plan.widest == 4
-    assert plan.calls() == 2 * 4 + 2 * 6 + 4 * 6 + 5 * 6 + 2
+    assert plan.calls() == 2 * 4 + 2 * 6 + 4 * 6 + 5 * 6 + 2 + 3
 
 
 def test_variance_head_learns_the_error():
@@ -277,3 +280,23 @@ def test_plans_that_cannot_run_are_refused(toy_prior, shapes):
     late = Plan((Round(1, Gibbs(steps=2)),), polish=Round(1, Dirac(), start=1.0))
     with pytest.raises(BasisError, match="cannot start from an earlier answer"):
         separate(m, toy_prior, effort=late)
+
+
+def test_a_polish_that_blows_up_leaves_the_winner():
+    class Wild(GaussianMixture):
+        """Sound above half a spread; below it, nothing that can be used."""
+
+        def denoise(self, x, sigma):
+            answer = super().denoise(x, sigma)
+            return (
+                answer * 1e30 if float(torch.as_tensor(sigma).max()) < self.spread / 2 else answer
+            )
+
+    means, variances = torch.rand(2, 1, 3, 3, dtype=torch.float64), torch.tensor([0.01, 0.01])
+    observed = torch.rand(4, 1, 3, 3, dtype=torch.float64) + 0.5
+    wild = separate(observed, Wild(means, variances.double()), effort="fast")
+    assert torch.isfinite(wild.sources).all()
+    plan = plan_for("fast")
+    sound = GaussianMixture(means, variances.double())
+    bare = separate(observed, sound, effort=replace(plan, polish=None))
+    torch.testing.assert_close(wild.sources, bare.sources)

@@ -1,6 +1,7 @@
 """What separations cost and how good they are, measured in one run on the same mixtures."""
 
 from basis.bench._growth import Growth, measure_growth
+from basis.bench._peers import PEERS, measure_peer
 from basis.bench._quality import (
     DEFAULT_WAYS,
     WAYS,
@@ -16,6 +17,7 @@ from basis.bench._summary import growth_cases, markdown, record
 
 __all__ = [
     "DEFAULT_WAYS",
+    "PEERS",
     "WAYS",
     "Growth",
     "Quality",
@@ -26,6 +28,7 @@ __all__ = [
     "growth_cases",
     "markdown",
     "measure_growth",
+    "measure_peer",
     "measure_quality",
     "measure_speed",
     "plot_quality",

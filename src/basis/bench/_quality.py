@@ -89,7 +89,7 @@ def measure_quality(
     result = separate(
         pairs.mix(alphas), prior, alphas=alphas, seed=seed, progress=progress, **way.settings
     )
-    scores = _psnr(result.sources, pairs.sources, prior)
+    scores = score_sources(result.sources, pairs.sources, prior)
     summary = metrics.summarise(scores)
     return Quality(
         way.name,
@@ -112,14 +112,14 @@ def average_quality(pairs: Pairs, prior: Prior | None = None) -> Quality:
         pairs: The mixtures.
         prior: The prior whose range of values PSNR is taken on; [0, 1] by default.
     """
-    scores = _psnr(pairs.average(), pairs.sources, prior)
+    scores = score_sources(pairs.average(), pairs.sources, prior)
     s = metrics.summarise(scores)
     return Quality(
         "average", s.mean, s.stderr, s.median, s.count, 0.0, 0, 0.0, 0.0, scores.tolist()
     )
 
 
-def _psnr(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:
+def score_sources(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:
     """PSNR per mixture on the range of the prior's values, (batch,)."""
     if prior is None:
         return metrics.psnr(estimate, truth)

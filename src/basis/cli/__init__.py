@@ -26,7 +26,7 @@ _COMMANDS = {
     "classifier": "train a small classifier, whose features distances are taken in",
     "sample": "images drawn from a prior: what it believes",
     "check": "say whether a prior is sound for separation",
-    "priors": "list priors, show a card, or add a prior",
+    "priors": "list priors, show a card, add a prior, or measure its typical energies",
     "convert": "make a prior of a published NCSN or Glow checkpoint",
     "data": "list data sets, or download one",
 }

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from basis._errors import BasisError
-from basis._files import write_text
+from basis._run_folder import write_json as write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,10 +82,26 @@ def natural(text: str) -> int:
     return value
 
 
-def add_seed_and_device(parser: argparse.ArgumentParser) -> None:
+def add_seed_and_device(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+) -> None:
     """What everything is drawn from, and where it is computed."""
     parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument(
+        "--device", default="cpu", help="torch device, or auto: a GPU if any (default: cpu)"
+    )
+
+
+def add_conversions(parser: argparse.ArgumentParser) -> None:
+    """What is done to pictures that are not as the prior needs them, where it is asked for."""
+    group = parser.add_argument_group("pictures that are not as the prior needs them")
+    group.add_argument("--convert", action="store_true", help="colour to grey, or grey to colour")
+    group.add_argument(
+        "--invert", action="store_true", help="exchange light and dark (black on white)"
+    )
+    group.add_argument(
+        "--resize", action="store_true", help="cut and resize to the prior's size (else: tiles)"
+    )
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:
@@ -128,21 +143,23 @@ def add_training_set(parser: argparse.ArgumentParser) -> None:
         "--classes", type=int, nargs="+", metavar="LABEL", help="only images with these labels"
     )
     parser.add_argument(
-        "--held-out", type=natural, default=512, help="images kept for validation (512)"
+        "--held-out",
+        type=natural,
+        help="images kept for validation (512, or a tenth of fewer than 5,120)",
     )
 
 
 def training_set(args: argparse.Namespace) -> ImageSet:
-    """The images that `add_training_set`'s arguments name; more than are held out."""
+    """The images that `add_training_set`'s arguments name."""
     from basis.data import load_images
 
     images = load_images(args.data, "train", root=args.data_root, size=args.size)
     if args.classes:
         images = images.only(args.classes)
-    if len(images) <= args.held_out:
+    if len(images) <= (args.held_out or 1):
         raise BasisError(
-            f"{args.data} has {len(images)} images; training needs more than the {args.held_out} "
-            "kept for validation (--held-out)"
+            f"{args.data} has {len(images)} images; training needs more than the "
+            f"{args.held_out or 1} kept for validation (--held-out)"
         )
     return images
 
@@ -158,15 +175,10 @@ def add_noise(mixture: Tensor, noise: float, seed: int) -> Tensor:
 
 
 def device_from(name: str) -> str:
-    """A torch device that exists here."""
-    import torch
+    """A torch device that exists here, by its name or `auto`."""
+    from basis._devices import find_device
 
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        line = str(error).splitlines()[0]
-        raise BasisError(f"device {name!r} cannot be used: {line}") from error
-    return name
+    return str(find_device(name))
 
 
 @contextmanager
@@ -182,17 +194,3 @@ def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
             bar.update(progress.done - bar.n)
 
         yield update
-
-
-def write_json(path: str | Path, record: dict[str, Any]) -> None:
-    """Writes a record for scripts to read."""
-    write_text(path, json.dumps(_strict(record), indent=2) + "\n")
-
-
-def _strict(value: Any) -> Any:
-    """The same with null for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

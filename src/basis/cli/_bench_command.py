@@ -66,6 +66,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave times out of tables and plot: for a machine that does other work as well",
     )
+    parser.add_argument(
+        "--peers",
+        type=natural,
+        nargs="?",
+        const=200,
+        metavar="EVALUATIONS",
+        help="also run azula's MMPS, TMPD and DPS with so many evaluations, back-propagations "
+        "counted (200)",
+    )
     parser.add_argument("--prior", default="mnist", metavar="NAME|DIR", help="default: mnist")
     add_seed_and_device(parser)
     parser.add_argument("--out", default="bench", metavar="DIR", help="default: bench")
@@ -94,6 +103,10 @@ def run(args: argparse.Namespace) -> None:
     for way in ways:
         with progress_bar(way.name) as progress:
             row = bench.measure_quality(way, prior, pairs, seed=args.seed, progress=progress)
+        rows.append(row)
+        _print_row(row)
+    for peer in bench.PEERS if args.peers else ():
+        row = bench.measure_peer(peer, prior, pairs, evaluations=args.peers, seed=args.seed)
         rows.append(row)
         _print_row(row)
     speed = None if args.no_times else bench.measure_speed(prior)

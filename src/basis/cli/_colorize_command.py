@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from basis._run_folder import RunFolder
 from basis.cli._arguments import (
     add_root,
     add_seed_and_device,
@@ -12,7 +13,6 @@ from basis.cli._arguments import (
     natural,
     out_folder,
     progress_bar,
-    write_json,
 )
 
 EPILOG = """\
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> None:
     for number, (name, photo) in enumerate(zip(args.photos, photos, strict=True), start=1):
         stem = Path(name.replace(":", "-")).stem
         stem = stem if len(photos) == 1 else f"{number}-{stem}"
+        folder = RunFolder(out, f"{stem}-run.json")
         grey = photo.mean(dim=0, keepdim=True)
         with progress_bar(f"colouring {name}") as progress:
             coloured, result = colorize(
@@ -65,12 +66,13 @@ def run(args: argparse.Namespace) -> None:
                 progress=progress,
             )
         for i, image in enumerate(coloured[0], start=1):
-            write_picture(out / f"{stem}-colours{i}.png", to_picture(image))
+            write_picture(folder.path(f"{stem}-colours{i}.png"), to_picture(image))
         shown = [grey.expand(3, -1, -1), *coloured[0].unbind()]
         captions = ["grey", *(f"colouring {i + 1}" for i in range(args.samples))]
         if photo.shape[0] == 3:
             shown, captions = [*shown, photo], [*captions, "as it was"]
-        write_picture(out / f"{stem}-panel.png", pictures_panel(torch.stack(shown)[None], captions))
+        panel = pictures_panel(torch.stack(shown)[None], captions)
+        write_picture(folder.path(f"{stem}-panel.png"), panel)
         off = (coloured.mean(dim=2) - grey).abs().max().item() * 255
         record = {
             "command": args.line,
@@ -81,5 +83,5 @@ def run(args: argparse.Namespace) -> None:
             "evaluations": result.evaluations,
             "largest_difference_from_grey_in_8_bit_steps": off,
         }
-        write_json(out / f"{stem}-run.json", record)
+        folder.finish(record)
         print(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")

@@ -24,6 +24,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `basis evaluate`."""
     parser.epilog = EPILOG
     add_pairs(parser, 256)
+    parser.add_argument(
+        "--clip", action="store_true", help="cut mixtures off at 1 without telling the separation"
+    )
+    parser.add_argument("--clipped", action="store_true", help="cut mixtures off at 1, and say so")
+    parser.add_argument(
+        "--rounded", action="store_true", help="round mixtures to the steps of 8 bits, and say so"
+    )
     add_sampling(parser)
     add_root(parser)
     add_json(parser)
@@ -53,7 +60,12 @@ def run(args: argparse.Namespace) -> None:
         return metrics.psnr(estimate, pairs.sources, low, high)
 
     rows: dict[str, Tensor] = {"average": quality(pairs.average())}
-    mixing = mixings.mixture(alphas, images.images.shape[1])
+    mixing: mixings.Mixing = mixings.mixture(alphas, images.images.shape[1])
+    mixing = mixing.clipped() if args.clipped else mixing
+    mixing = mixing.rounded() if args.rounded else mixing
+    if mixing.limited:
+        mixture = mixing(pairs.sources)
+    mixture = mixture.clamp(max=1.0) if args.clip else mixture
     name = way(args)
     label = f"{name} on {args.pairs} mixtures"
     result = run_separation(args, mixture, priors, mixing, sampler, label)

@@ -15,7 +15,7 @@ examples:
 
 An .npz keeps the mixture in full precision with its sources and alphas, so that `basis separate`
 can show the truth beside what it finds. A picture holds 8-bit values up to 1, so its alphas must
-not sum to more.
+not sum to more, unless --clip cuts them off (`basis separate --clipped` then knows).
 """
 
 
@@ -26,6 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alphas", type=number, nargs="+", help="a weight per image (default: 1)")
     parser.add_argument(
         "--noise", type=number, default=0.0, help="Gaussian noise added (default 0)"
+    )
+    parser.add_argument(
+        "--clip", action="store_true", help="cut off values above 1, as a picture of a sum does"
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="seed of the noise (default 0)")
     parser.add_argument(
@@ -59,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
     sources = source_images(args.images, args.data_root, args.dims)[None]
     mixed = mixture(alphas, sources.shape[2])(sources)
     mixed = add_noise(mixed, args.noise, args.seed)
+    mixed = mixed.clamp(0, 1) if args.clip else mixed
     write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
     terms = [f"{a:g} x {n}" for a, n in zip(alphas, args.images, strict=True)]
     print(f"{args.out}: {' + '.join(terms)}")

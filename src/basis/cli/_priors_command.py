@@ -6,7 +6,16 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from basis.cli._arguments import add_json, add_root, write_json
+from basis.cli._arguments import (
+    add_json,
+    add_root,
+    add_seed_and_device,
+    device_from,
+    natural,
+    progress_bar,
+    whole_number,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from basis.store import PriorEntry
@@ -17,6 +26,8 @@ examples:
   basis priors mnist                             the card of one of them (a folder will do too)
   basis priors add runs/photos --name photos     a trained prior, or a diffusers pipeline
   basis priors add hf:owner/name                 from the model hub (needs huggingface_hub)
+  basis priors measure runs/photos --data photos/    typical energies, written into its card:
+                                                 what results are compared with to be plausible
 """
 
 
@@ -24,10 +35,30 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "name", nargs="?", help="show this prior's card (a name or a folder), or: add"
+        "name", nargs="?", help="show this prior's card (a name or a folder), or: add, measure"
     )
-    parser.add_argument("source", nargs="?", help="with add: a folder, or a name on the model hub")
+    parser.add_argument(
+        "source",
+        nargs="?",
+        help="what to add (a folder, a name on the model hub) or to measure (a prior)",
+    )
     parser.add_argument("--name", dest="called", metavar="NAME", help="with add: what to call it")
+    group = parser.add_argument_group("measure")
+    group.add_argument(
+        "--data", help="what the prior was trained on (default: its own samples are measured)"
+    )
+    group.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
+    group.add_argument(
+        "--held-out",
+        type=natural,
+        default=512,
+        help="last images of the data, unseen in training (512)",
+    )
+    group.add_argument(
+        "--pairs", type=whole_number, default=128, help="mixtures of two that are separated (128)"
+    )
+    group.add_argument("--effort", default="fast", help="of these separations (fast)")
+    add_seed_and_device(group)
     add_root(parser)
     add_json(parser)
 
@@ -43,6 +74,8 @@ def run(args: argparse.Namespace) -> None:
         entry = add_prior(args.source, name=args.called, root=args.data_root)
         print(f"added {entry.name}: basis check {entry.name} says whether it is sound")
         record: dict[str, Any] = {"added": entry.name, "card": entry.record()}
+    elif args.name == "measure":
+        record = _measure(args)
     elif args.source or args.called:
         raise BasisError("a second word and --name go with: basis priors add SOURCE")
     elif args.name:
@@ -59,6 +92,44 @@ def run(args: argparse.Namespace) -> None:
         record = {"priors": [entry.record() for entry in entries]}
     if args.json:
         write_json(args.json, record)
+
+
+def _measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures typical energies and writes them into the prior's card."""
+    from basis import BasisError, load_prior
+    from basis.data import load_images
+    from basis.separation import measure_energies
+    from basis.store import CARD, find_prior, update_card
+
+    if not args.source:
+        raise BasisError("basis priors measure needs a prior: a name or a folder")
+    folder = find_prior(args.source, args.data_root)
+    if not (folder / CARD).is_file():
+        raise BasisError(f"{folder} has no {CARD} to write into; basis priors add makes one")
+    prior = load_prior(folder, root=args.data_root, device=device_from(args.device))
+    images = None
+    if args.data:
+        found = load_images(args.data, "train", root=args.data_root, size=args.size)
+        images = found.floats(slice(-args.held_out, None))
+    effort = int(args.effort) if args.effort.isdigit() else args.effort
+    with progress_bar("measuring") as progress:
+        energies = measure_energies(
+            prior,
+            images,
+            pairs=args.pairs,
+            effort=effort,
+            seed=args.seed,
+            about={"command": args.line},
+            progress=progress,
+        )
+    card = update_card(folder, energies=energies.to_dict())
+    for name, curve in (("images", energies.images), ("separated", energies.separated)):
+        if curve:
+            ends = [curve[round(share * (len(curve) - 1))] for share in (0.05, 0.5, 0.95)]
+            around = f"90 % of them from {ends[0]:.1f} to {ends[2]:.1f}"
+            print(f"energies of {name}: median {ends[1]:.1f}, {around}")
+    print(f"written to {folder / CARD}")
+    return {"measured": card.name, "energies": energies.to_dict()}
 
 
 def _size(entry: PriorEntry) -> str:

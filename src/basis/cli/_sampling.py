@@ -73,7 +73,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         help="leave out the last denoising and projection onto the mixture",
     )
     group.add_argument("--chunk", type=natural, default=128, help="chains at once (default 128)")
-    group.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    group.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
     named = _value_of("--sampler", getattr(parser, "words", ()))
     if named in names:
         _add_settings(parser, named)

@@ -9,7 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis.cli._arguments import add_noise, add_root, natural, number, out_folder, write_json
+from basis._run_folder import RunFolder
+from basis.cli._arguments import (
+    add_conversions,
+    add_noise,
+    add_root,
+    natural,
+    number,
+    out_folder,
+)
+from basis.cli._result_report import (
+    has_draws,
+    in_order_of,
+    print_verdict,
+    verdict_rows,
+    write_draws,
+)
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -26,6 +41,8 @@ examples:
   basis separate two.png --alphas 0.5 0.5               a picture that is the average of two
   basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos, in tiles where larger
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
+  basis separate sum.png --clipped                      a sum whose brightest pixels were cut off
+  basis separate photo.jpg --convert --invert --resize  a photo of ink on paper, for the digits
   basis separate sample --k 4 --effort best             four digits in one picture
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
   basis separate --sampler gibbs --help                 the settings of a sampler
@@ -63,6 +80,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--noise", type=number, default=0.0, help="noise on the mixture (default 0)"
     )
+    parser.add_argument(
+        "--clipped",
+        action="store_true",
+        help="values above 1 were cut off: a saturated pixel was at least so bright",
+    )
+    parser.add_argument(
+        "--rounded", action="store_true", help="values were rounded to the steps of 8 bits"
+    )
+    add_conversions(parser)
     parser.add_argument("--count", type=natural, default=6, help="mixtures made of a data set")
     parser.add_argument(
         "--keep", type=number, nargs="+", help="noise levels whose states to show too"
@@ -87,19 +113,27 @@ def run(args: argparse.Namespace) -> None:
     from basis import metrics
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled
+    from basis.separation import overridden
 
     sampler = sampler_from(args)
     out = out_folder(args.out)
+    folder = RunFolder(out)
     priors = priors_from(args)
     _check_weights(args)
     given = _read(args, priors[0])
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
     mixing = _mixing(args, priors, given)
+    if given.weights:
+        told = overridden(mixing, given.weights[0])
+        if told:
+            print(f"basis separate: warning: {told}", file=sys.stderr)
     result = run_separation(
         args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
     )
-    sources = result.sources if truth is None else metrics.reorder(result.sources, truth)
+    if truth is not None:
+        result = in_order_of(result, truth)
+    sources = result.sources
 
     low, high = priors[0].low, priors[0].high
     shown = min(len(names), _SHOWN)
@@ -114,21 +148,29 @@ def run(args: argparse.Namespace) -> None:
         title=title,
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:shown],
+        deviation=result.std[:shown] if has_draws(result) else None,
     )
     if len(priors[0].shape) == 3:
         for name, item in zip(names, sources, strict=True):
             for i, image in enumerate(item):
                 picture = to_picture(image, low=low, high=high)
-                write_picture(out / f"{name}-source{i + 1}.png", picture)
-    _write_arrays(out / "sources.npz", mixture, result, sources, truth)
-    write_picture(out / "panel.png", panel)
+                write_picture(folder.path(f"{name}-source{i + 1}.png"), picture)
+    _write_arrays(folder.path("sources.npz"), mixture, result, sources, truth)
+    write_picture(folder.path("panel.png"), panel)
+    if has_draws(result):
+        write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
-        write_picture(out / "states.png", _states_panel(names[:shown], mixture, result, low, high))
+        states = _states_panel(names[:shown], mixture, result, low, high)
+        write_picture(folder.path("states.png"), states)
     record = _record(args, names, result, truth, low, high)
-    write_json(out / "run.json", record)
+    for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):
+        row.update(verdict)
+    folder.finish(record)
     if truth is not None and low is not None and high is not None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
     _print_residual(args, result, priors[0])
+    print_verdict(names, result, priors)
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
@@ -179,12 +221,17 @@ def _from_data_set(args: argparse.Namespace) -> _Input:
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
-    if args.grey or args.mask:
-        raise BasisError("--grey and --mask go with files of mixtures, not with a data set's name")
+    if args.grey or args.mask or args.convert or args.invert or args.resize:
+        raise BasisError(
+            "--grey, --mask, --convert, --invert and --resize go with files of mixtures, not with "
+            "a data set's name"
+        )
     images = load_images(args.inputs[0], "test", root=args.data_root)
     rows = args.alphas or [[1.0] * (args.k or max(2, len(args.prior or ())))]
     pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
     mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+    mixed = mixed.clamp(max=1.0) if args.clipped else mixed
+    mixed = mixed.mul(255).round().div(255) if args.rounded else mixed
     digits = max(2, len(str(args.count)))
     names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
     return _Input(names, mixed, pairs.sources, rows)
@@ -194,9 +241,15 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> _Input:
     """Mixtures from files; with several rows of weights, so many files are one observation."""
     import torch
 
-    from basis.data import read_mixture
+    from basis.data import MixtureFile, read_mixture, read_observation
 
     files = [read_mixture(path, dims=len(prior.shape) - 1) for path in args.inputs]
+    fit = {name: getattr(args, name) for name in ("convert", "invert", "resize")}
+    wanted = (1 if args.grey else prior.shape[0], *prior.shape[1:])
+    for i, file in enumerate(files):
+        fitted = read_observation(file, wanted, low=prior.low, high=prior.high, **fit)
+        if fitted is not file.mixture:  # the sources of the file are not those of another picture
+            files[i] = MixtureFile(fitted, None, file.alphas)
     names: list[str] = []
     brought: list[float] | None = None
     for path, file in zip(args.inputs, files, strict=True):
@@ -265,7 +318,7 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
     if args.grey:
         if rows and len(rows) > 1:
             raise BasisError("--grey takes one row of --alphas")
-        weights = rows[0] if rows else [1.0] * (args.k or len(priors))
+        weights = (rows or brought or [[1.0] * (args.k or len(priors))])[0]
         mixing = mixings.grey_mixture(weights, priors[0].shape[0])
     else:
         count = args.k or max(2, len(priors))
@@ -278,7 +331,9 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
                 f"{tuple(given.mixture.shape[2:])}"
             )
         mixing = mixing.masked((mask > 0.5).double())
-    return mixing.noisy(args.noise)
+    mixing = mixing.noisy(args.noise)
+    mixing = mixing.clipped() if args.clipped else mixing
+    return mixing.rounded() if args.rounded else mixing
 
 
 def _states_panel(

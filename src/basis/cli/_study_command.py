@@ -12,6 +12,9 @@ from basis.cli._arguments import add_pairs, add_root, natural, out_folder, write
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from basis import Result
     from basis.pairs import Pairs
     from basis.priors import Prior
 
@@ -23,9 +26,13 @@ examples:
       bits per dimension of test images and of separated sources
   basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
+  basis study capacity --priors runs/small runs/large --pairs 64 --ways fast basis
+      networks of different size on the same mixtures
+  basis study plausibility --pairs 512 --effort fast
+      how many of 512 right mixtures, and of 8 kinds of wrong ones, 32 each, are called implausible
 
 gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md
-and likelihoods.json, cost the same. The images are those of the --pairs mixtures.
+and likelihoods.json, the others the same. The images are those of the --pairs mixtures.
 """
 
 
@@ -40,6 +47,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SIDE",
         help="cost: of images (default: the prior's own)",
+    )
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        default=["fast"],
+        metavar="WAY",
+        help="capacity: efforts and samplers to separate by (default: fast)",
     )
     parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
     add_pairs(parser, 64)
@@ -125,4 +139,59 @@ def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str
     return table, [dataclasses.asdict(c) | {"side": c.side} for c in costs]
 
 
-_KINDS = {"gradients": _gradients, "likelihoods": _likelihoods, "cost": _cost}
+def _capacity(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of capacity: its table, and its rows for the record."""
+    import torch
+
+    from basis import bench, studies
+
+    ways, pairs = [bench.find_way(name) for name in args.ways], _pairs(args)
+    rows = [
+        studies.measure_capacity(p, pairs, ways, seed=args.seed, progress=print) for p in priors
+    ]
+    table = studies.capacity_table(rows).markdown()
+    table += f"\n{args.pairs} mixtures of {args.k}, {torch.get_num_threads()} threads.\n"
+    return table, [dataclasses.asdict(row) for row in rows]
+
+
+def _plausibility(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The plausibility study: its table, and its rows for the record."""
+    from basis import load_prior, mixings, sample
+    from basis.data import load_images
+    from basis.pairs import draw_pairs
+    from basis.studies import Case, flag_cases, flagged_table, plausibility_cases
+
+    (prior,), sampler = priors, sampler_from(args)
+    images = load_images(args.data, "test", root=args.data_root)
+    other = _as_shape(load_images("cifar10", "test", root=args.data_root).floats(slice(64)), prior)
+    foreign = _as_shape(sample(load_prior("cifar10"), 64, steps=12, seed=args.seed), prior)
+    three = draw_pairs(images, 32, k=3, seed=args.seed + 2).sources
+    wrong = draw_pairs(images, 32, seed=args.seed + 1).sources
+    cases = plausibility_cases(_pairs(args).sources, wrong, three, other, foreign, seed=args.seed)
+
+    def separated(case: Case) -> Result:
+        mixing = mixings.mixture(case.alphas)
+        return run_separation(args, case.mixture, [prior], mixing, sampler, case.name)
+
+    rows = flag_cases(prior, cases, separated)
+    table = flagged_table(rows).markdown()
+    return f"{table}\n{way(args)}.\n", [dataclasses.asdict(row) for row in rows]
+
+
+def _as_shape(images: Tensor, prior: Prior) -> Tensor:
+    """The middles of images in the shape of a prior, colours as their mean where it has none."""
+    channels, *size = prior.shape
+    if images.shape[1] != channels:
+        images = images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+    for axis, side in zip((2, 3), size, strict=True):
+        images = images.narrow(axis, (images.shape[axis] - side) // 2, side)
+    return images
+
+
+_KINDS = {
+    "gradients": _gradients,
+    "likelihoods": _likelihoods,
+    "cost": _cost,
+    "capacity": _capacity,
+    "plausibility": _plausibility,
+}

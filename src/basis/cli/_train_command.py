@@ -11,6 +11,7 @@ from basis.cli._arguments import (
     natural,
     number,
     training_set,
+    whole_number,
 )
 from basis.cli._field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
 from basis.families import all_families, find_family
@@ -35,10 +36,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     families = {kind: family for kind, family in all_families().items() if family.trainable}
     add_training_set(parser)
     parser.add_argument(
-        "--init", metavar="NAME|DIR", help="start a new run from this prior's weights"
+        "--init",
+        metavar="NAME|DIR",
+        help="start a new run from this prior's weights; a U-Net may be larger than it",
     )
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu)")
+    parser.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
     parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="run steps through torch.compile: a slow start, then "
+        "faster where networks are large (needs a C++ compiler)",
+    )
     network = parser.add_argument_group("network")
     network.add_argument(
         "--architecture", choices=tuple(families), default="unet", help="what to train (unet)"
@@ -57,6 +66,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=100_000,
         help="unet: images seen at the end to learn how sure the network is of each pixel (default "
         "100000, and no more than the run itself saw); --init's own goes on",
+    )
+    training.add_argument(
+        "--energy-pairs",
+        type=whole_number,
+        default=64,
+        help="mixtures of held-out images that a finished run separates, to write typical energies "
+        "into its card (default 64; 0 for none)",
     )
     add_setting_flags(training, TrainConfig)
     add_root(parser)
@@ -83,8 +99,10 @@ def run(args: argparse.Namespace) -> None:
         init=args.init,
         single=args.single,
         variance_images=args.variance_images,
+        energy_pairs=args.energy_pairs,
         about_data={"classes": sorted(set(args.classes))} if args.classes else None,
         root=args.data_root,
         device=device_from(args.device),
+        compiled=args.compile,
         report=print,
     )

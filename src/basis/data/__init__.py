@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from basis.data._imageset import ImageSet
     from basis.data._load import load_images
     from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
+    from basis.data._observation import (
+        Observed,
+        fit_observation,
+        from_numpy,
+        open_mixtures,
+        read_observation,
+    )
     from basis.data._pictures import read_image
     from basis.data._places import NAMES, Split, data_root
 
@@ -24,6 +31,7 @@ __all__ = [
     "CatalogueEntry",
     "ImageSet",
     "MixtureFile",
+    "Observed",
     "Published",
     "Split",
     "catalogue",
@@ -31,10 +39,14 @@ __all__ = [
     "data_root",
     "download",
     "fetch",
+    "fit_observation",
+    "from_numpy",
     "load_images",
+    "open_mixtures",
     "read_array",
     "read_image",
     "read_mixture",
+    "read_observation",
     "write_mixture",
 ]
 
@@ -44,6 +56,7 @@ _HOME = {
     "CatalogueEntry": "_catalogue",
     "ImageSet": "_imageset",
     "MixtureFile": "_mixture",
+    "Observed": "_observation",
     "Published": "_download",
     "Split": "_places",
     "catalogue": "_catalogue",
@@ -51,10 +64,14 @@ _HOME = {
     "data_root": "_places",
     "download": "_download",
     "fetch": "_download",
+    "fit_observation": "_observation",
+    "from_numpy": "_observation",
     "load_images": "_load",
+    "open_mixtures": "_observation",
     "read_array": "_mixture",
     "read_image": "_pictures",
     "read_mixture": "_mixture",
+    "read_observation": "_observation",
     "write_mixture": "_mixture",
 }
 

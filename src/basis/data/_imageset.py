@@ -45,6 +45,12 @@ class ImageSet:
                 f"one int64 for each of the {len(self.images)} images is accepted"
             )
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        kind = str(self.images.dtype).removeprefix("torch.")
+        labels = "" if self.labels is None else ", with labels"
+        return f"ImageSet({self.name!r}, {len(self)} of {shape}, {kind}{labels})"
+
     def __len__(self) -> int:
         return len(self.images)
 

@@ -31,6 +31,12 @@ class MixtureFile:
     alphas: Tensor | None = None
     """float32 (k,), or None"""
 
+    def __repr__(self) -> str:
+        count, *shape = self.mixture.shape
+        alphas = "" if self.alphas is None else f", alphas {self.alphas.tolist()}"
+        truth = "" if self.sources is None else f", with {self.sources.shape[1]} sources"
+        return f"MixtureFile({count} of {'x'.join(map(str, shape))}{alphas}{truth})"
+
     def __post_init__(self) -> None:
         if not _is_float(self.mixture) or self.mixture.ndim < 3:
             raise BasisError("mixture must be a float tensor (n, c, *size) of at least 3 axes")

@@ -52,6 +52,11 @@ def decode_bytes(data: bytes, name: Path) -> Image.Image:
     return _rounded(_decode(io.BytesIO(data), name), name)
 
 
+def plain_pixels(image: Image.Image) -> np.ndarray:
+    """The values (c, h, w) of a picture in memory, upright and without alpha: uint8 or floats."""
+    return picture_pixels(_plain_mode(ImageOps.exif_transpose(image), "the picture"))
+
+
 def _rounded(image: Image.Image, path: Path) -> Image.Image:
     return Image.fromarray(as_bytes(np.asarray(image), path)) if image.mode == "F" else image
 
@@ -88,7 +93,7 @@ def _decode(source: Path | BinaryIO, path: Path) -> Image.Image:
         ) from error
 
 
-def _plain_mode(image: Image.Image, path: Path) -> Image.Image:
+def _plain_mode(image: Image.Image, path: Path | str) -> Image.Image:
     if image.mode == "F":
         return image
     if image.mode.startswith("I"):

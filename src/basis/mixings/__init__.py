@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from basis.mixings.convolutions import convolution as convolution
     from basis.mixings.downsampling import Downsample as Downsample
     from basis.mixings.downsampling import downsample as downsample
+    from basis.mixings.limited import Limited as Limited
     from basis.mixings.linear_map import Linear as Linear
     from basis.mixings.linear_map import linear as linear
     from basis.mixings.matrix import MatrixMixing as MatrixMixing
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from basis.mixings.matrix import grey_mixture as grey_mixture
     from basis.mixings.matrix import mixture as mixture
     from basis.mixings.matrix import mixtures as mixtures
+    from basis.mixings.weighted import WeightedMixing as WeightedMixing
 
 __all__ = ["Mixing", "clamp"]
 

@@ -6,13 +6,17 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from basis._errors import BasisError
 from basis._tensors import per_item
+
+if TYPE_CHECKING:
+    from basis.mixings.limited import Limited
 
 Self = TypeVar("Self", bound="Mixing")
 Bound = Tensor | float | None
@@ -67,6 +71,10 @@ class Mixing(ABC):
                 )
         return self
 
+    def rows(self, rows: Tensor | slice) -> Mixing:
+        """The mixing of some items of a batch; the same where all items are mixed alike."""
+        return self
+
     def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
         """The least and the largest value that sources between low and high can make.
 
@@ -96,14 +104,30 @@ class Mixing(ABC):
     def __repr__(self) -> str:
         noise = f", noise {self.noise:g}" if self.noise else ""
         mask = ", masked" if self.mask is not None else ""
-        return f"{type(self).__name__}({self.sources} sources{noise}{mask})"
+        told = self.summary()
+        many = f"{self.sources} source{'s' if self.sources != 1 else ''}"
+        return f"{type(self).__name__}({many}{f', {told}' if told else ''}{noise}{mask})"
 
-    def masked(self: Self, mask: Tensor) -> Self:
-        """The same mixing, observed only where mask is one."""
-        mask = torch.as_tensor(mask, dtype=torch.float64).cpu()
-        if not ((mask == 0) | (mask == 1)).all():
+    def summary(self) -> str:
+        """What tells this mixing from others of its kind, in a few words, for its repr."""
+        return ""
+
+    def masked(self: Self, mask: Any) -> Self:
+        """The same mixing, observed only where mask (a tensor or an array) is one."""
+        try:
+            seen = as_numbers(mask)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BasisError(
+                "a mask must be an array of zeros (not observed) and ones (observed), not "
+                f"{type(mask).__name__}"
+            ) from error
+        if not ((seen == 0) | (seen == 1)).all():
             raise BasisError("a mask holds zeros (not observed) and ones (observed) only")
-        return self._with(mask=mask)
+        return self._with(mask=seen)
+
+    def unmasked(self: Self) -> Self:
+        """The same mixing, observed everywhere."""
+        return self._with(mask=None)
 
     def noisy(self: Self, noise: float) -> Self:
         """The same mixing with observation noise of this standard deviation."""
@@ -111,14 +135,39 @@ class Mixing(ABC):
             raise BasisError(f"observation noise must be a number >= 0, not {noise}")
         return self._with(noise=float(noise))
 
+    def clipped(self, low: float | None = None, high: float | None = 1.0) -> Limited:
+        """The same mixing with its values cut off: a saturated one says `at least`, or `at most`.
+
+        Args:
+            low: The least value that could be written, where sums can be below it; None: none is.
+                A sum of pictures with positive weights is never below 0, and its black is black.
+            high: The largest value that could be written; None: none was cut off.
+        """
+        from basis.mixings.limited import Limited
+
+        return Limited(self, low, high)
+
+    def rounded(self, step: float = 1 / 255) -> Limited:
+        """The same mixing with its values rounded to multiples of a step; 8 bits by default."""
+        from basis.mixings.limited import Limited
+
+        return Limited(self, step=step)
+
+    @property
+    def exact(self) -> Mixing:
+        """The linear mixing below any limits; itself where there are none."""
+        return self
+
+    @property
+    def limited(self) -> bool:
+        """Whether values are cut off or rounded, so that m is not A x."""
+        return False
+
     def __call__(self, x: Tensor) -> Tensor:
         """A x without noise, zero where masked: (batch, sources, channels, *size) to (batch,
         ...).
         """
-        if x.ndim < 3 or x.shape[1] != self.sources:
-            raise BasisError(
-                f"sources must be (batch, {self.sources}, channels, ...), not {tuple(x.shape)}"
-            )
+        check_sources(x, self.sources)
         return self.observe(self.forward(x))
 
     def adjoint(self, m: Tensor) -> Tensor:
@@ -127,14 +176,51 @@ class Mixing(ABC):
 
     def observe(self, m: Tensor) -> Tensor:
         """m where it is observed, zero elsewhere."""
-        return m if self.mask is None else m * self.mask.to(m)
+        if self.mask is None:
+            return m
+        try:
+            return m * self.mask.to(m)
+        except RuntimeError as error:
+            raise BasisError(
+                f"the mask has shape {tuple(self.mask.shape)}; it must fit what is observed, "
+                f"{tuple(m.shape[1:])}"
+            ) from error
 
     def residual(self, x: Tensor, m: Tensor) -> Tensor:
         """m - A x where observed, zero elsewhere."""
         return self.observe(m) - self(x)
 
+    def pull(self, x: Tensor, m: Tensor, std: float) -> Tensor:
+        """std^2 times the gradient of log p(m | A x) along A x, for noise of this deviation.
+
+        That is m - A x where m is known, and with limits E[m before them] - A x.
+        """
+        return self.residual(x, m)
+
+    def local(self, x: Tensor, m: Tensor, std: float) -> tuple[Tensor, Tensor | float]:
+        """An observation without limits, and the deviation of its noise, that say the same near x.
+
+        log p(m | A x) under noise of this deviation has the gradient and the curvature there that a
+        Gaussian observation of A x with these has. Without limits it is m and the noise itself.
+        """
+        return m, std
+
+    def latent(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
+        """Draws what was observed before any limits, N(mean, std^2) given m, from normal draws."""
+        return m
+
+    def spread(
+        self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
+    ) -> Tensor:
+        """Standard deviation of each value of A x + noise for x of variance V; with limits only."""
+        raise NotImplementedError
+
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         """x + V A^T (A V A^T + tau^2)^-1 (m - A x): the mean of N(x, V) given the observation m.
 
@@ -142,7 +228,7 @@ class Mixing(ABC):
             x: Means, (batch, sources, channels, *size).
             m: The observation.
             variance: The diagonal V: a number, or a tensor that broadcasts to x.
-            noise: tau; the mixing's own by default.
+            noise: tau, a number or a tensor that broadcasts to m; the mixing's own by default.
         """
         tau2 = (self.noise if noise is None else noise) ** 2
 
@@ -205,10 +291,32 @@ def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
     return x.clamp(low, high)  # type: ignore[arg-type]
 
 
+def as_numbers(values: Any) -> Tensor:
+    """Numbers as float64 on the CPU: from tensors, arrays of any strides, or lists of either."""
+    if isinstance(values, Tensor):
+        return values.detach().to("cpu", torch.float64)
+    if isinstance(values, list | tuple):
+        values = [
+            as_numbers(v).tolist() if isinstance(v, Tensor | np.ndarray) else v for v in values
+        ]
+    return torch.from_numpy(np.array(values, dtype=np.float64))
+
+
+def check_sources(x: Tensor, sources: int) -> None:
+    """Refuses what are no sources to be mixed; whole numbers would wrap or be cut off silently."""
+    if not isinstance(x, Tensor):
+        raise BasisError(f"sources must be a tensor, not {type(x).__name__}")
+    if not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise BasisError(f"sources must be floats, not {kind}: divide 8-bit pixels by 255")
+    if x.ndim < 3 or x.shape[1] != sources:
+        raise BasisError(f"sources must be (batch, {sources}, channels, ...), not {tuple(x.shape)}")
+
+
 def as_weights(alphas: Any) -> Tensor:
     """Weights as a float64 vector, checked."""
     try:
-        weights = torch.as_tensor(alphas, dtype=torch.float64).cpu()
+        weights = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError(f"alphas must be a list of numbers, one per source: {error}") from error
     if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():

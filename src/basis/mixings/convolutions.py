@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing
+from basis.mixings._mixing import Mixing, as_numbers
 
 __all__ = ["Convolution", "convolution"]
 
@@ -25,7 +25,7 @@ class Convolution(Mixing):
     """
 
     def __init__(self, kernels: Tensor | np.ndarray) -> None:
-        taps = torch.as_tensor(kernels, dtype=torch.float64).cpu()
+        taps = as_numbers(kernels)
         if not 2 <= taps.ndim <= 4 or not taps.numel():
             raise BasisError(
                 f"kernels must be (sources, *size) with one to three dimensions of size, "
@@ -37,6 +37,9 @@ class Convolution(Mixing):
             raise BasisError("kernels must be finite, and not all zero")
         super().__init__(len(taps))
         self.kernels = taps
+
+    def summary(self) -> str:
+        return f"kernels of {'x'.join(map(str, self.kernels.shape[1:]))}"
 
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(shape) != self.kernels.ndim:

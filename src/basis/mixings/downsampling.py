@@ -50,14 +50,21 @@ class Downsample(Mixing):
         return m.unsqueeze(1) * share
 
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         tau2 = (self.noise if noise is None else noise) ** 2
-        v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
-        gram = torch.tensordot(v, self.alphas.square().to(x), dims=([1], [0]))
-        gram = self._pool(gram) / self.factor ** (x.ndim - 3) + tau2
+        gram = self.gram_diagonal(x, variance) + tau2
         share = self.residual(x, m) / gram.clamp_min(torch.finfo(x.dtype).tiny)
         return x + variance * self.adjoint(share)
+
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
+        gram = torch.tensordot(v, self.alphas.square().to(x), dims=([1], [0]))
+        return self._pool(gram) / self.factor ** (x.ndim - 3)
 
     def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
         return self._plain.reach(low, high)
@@ -65,6 +72,9 @@ class Downsample(Mixing):
     @property
     def alike(self) -> Tensor:
         return self._plain.alike
+
+    def summary(self) -> str:
+        return f"blocks of {self.factor}, alphas {' '.join(f'{a:g}' for a in self.alphas.tolist())}"
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"factor": self.factor, "alphas": self.alphas.tolist()}

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_weights
+from basis.mixings._mixing import Mixing, as_numbers, as_weights, check_sources
 
 __all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
+
+_SHOWN = 16  # weights that a repr lists
 
 
 class MatrixMixing(Mixing):
@@ -33,7 +35,7 @@ class MatrixMixing(Mixing):
         self, matrix: Tensor | Sequence[Sequence[float]], sources: int, channels: int
     ) -> None:
         super().__init__(sources)
-        self.matrix = torch.as_tensor(matrix, dtype=torch.float64).cpu()
+        self.matrix = as_numbers(matrix)
         self.channels = channels
         if self.matrix.ndim != 2 or self.matrix.shape[1] != sources * channels:
             raise BasisError(
@@ -74,7 +76,8 @@ class MatrixMixing(Mixing):
         return wider
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim > 2 and x.shape[2] != self.channels:
+        check_sources(x, self.sources)
+        if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:]))(x)
         return super().__call__(x)
 
@@ -115,11 +118,24 @@ class MatrixMixing(Mixing):
         plain = torch.equal(self.matrix, torch.kron(alphas[None], eye))
         return alphas.tolist() if plain else None
 
+    def summary(self) -> str:
+        alphas = self.unmasked().weights
+        if alphas is not None:
+            return f"alphas {_words(alphas)}"
+        rows, columns = self.matrix.shape
+        if self.channels == 1 and rows * columns <= _SHOWN:
+            return f"alphas {'; '.join(_words(row) for row in self.matrix.tolist())}"
+        return f"{columns} channels to {rows}"
+
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"matrix": self.matrix.tolist(), "channels": self.channels}
 
     def posterior_mean(
-        self, x: Tensor, m: Tensor, variance: Tensor | float = 1.0, noise: float | None = None
+        self,
+        x: Tensor,
+        m: Tensor,
+        variance: Tensor | float = 1.0,
+        noise: Tensor | float | None = None,
     ) -> Tensor:
         if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:])).posterior_mean(x, m, variance, noise)
@@ -139,6 +155,11 @@ class MatrixMixing(Mixing):
         solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
         return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))
 
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        if x.shape[2] != self.channels:
+            return self._for_channels(x.shape[2]).gram_diagonal(x, variance)
+        return self._squares(x, variance)
+
     def _squares(self, x: Tensor, variance: Tensor | float) -> Tensor:
         """The diagonal of A V A^T, which broadcasts to the observation."""
         squared = self.matrix.square().to(x)
@@ -148,10 +169,14 @@ class MatrixMixing(Mixing):
         v = variance.expand(x.shape).flatten(1, 2).flatten(2)
         return torch.einsum("oc,bcn->bon", squared, v).view(len(x), -1, *x.shape[3:])
 
-    def _gram(self, x: Tensor, variance: Tensor | float, tau2: float) -> Tensor:
+    def _gram(self, x: Tensor, variance: Tensor | float, tau2: Tensor | float) -> Tensor:
         """A V A^T + tau^2 at every place, (..., observed, observed)."""
         a = self.matrix.to(x)
-        eye = tau2 * torch.eye(len(a), dtype=x.dtype, device=x.device)
+        if isinstance(tau2, Tensor):
+            each = tau2.to(x).expand(len(x), len(a), *x.shape[3:])
+            eye = torch.diag_embed(each.flatten(2).movedim(1, 2))
+        else:
+            eye = tau2 * torch.eye(len(a), dtype=x.dtype, device=x.device)
         if not isinstance(variance, Tensor) and self.mask is None:
             return (a * variance) @ a.T + eye
         v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
@@ -162,6 +187,10 @@ class MatrixMixing(Mixing):
             seen = self.observe(ones).flatten(1).T
             gram = gram * seen[:, :, None] * seen[:, None, :]
         return gram + eye
+
+
+def _words(weights: Sequence[float]) -> str:
+    return " ".join(f"{w:g}" for w in weights)
 
 
 def _scaled(weights: Tensor, bound: float | None) -> Tensor:
@@ -192,7 +221,7 @@ def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMi
 def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
     """Several mixtures of the same sources: a row of alphas each, stacked along the channels."""
     try:
-        rows = torch.as_tensor(alphas, dtype=torch.float64)
+        rows = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError("alphas must be one list of numbers per mixture, equally long") from error
     if rows.ndim != 2 or rows.numel() == 0:

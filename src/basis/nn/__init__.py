@@ -14,6 +14,7 @@ from basis.families import GlowConfig, NCSNConfig, PixelCNNConfig, UNetConfig, V
 if TYPE_CHECKING:
     from basis.nn._energy import Energy, LevelConstant
     from basis.nn._glow import Glow, bits_per_dimension
+    from basis.nn._growing import grow_head, grow_unet
     from basis.nn._ncsn import NCSN, NCSNDenoiser
     from basis.nn._pixelcnn import PixelCNN
     from basis.nn._unet import Denoiser, UNet, VarianceHead
@@ -36,6 +37,8 @@ __all__ = [
     "VAEConfig",
     "VarianceHead",
     "bits_per_dimension",
+    "grow_head",
+    "grow_unet",
 ]
 
 

@@ -27,7 +27,8 @@ _CONVOLUTIONS: dict[int, type[_Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3
 class _Attention(nn.Module):
     def __init__(self, width: int, head_width: int, dims: int) -> None:
         super().__init__()
-        self.heads = max(1, width // head_width)
+        # As many heads as divide the width, none narrower than asked for.
+        self.heads = next(n for n in range(max(1, width // head_width), 0, -1) if width % n == 0)
         self.norm = _norm(width)
         self.qkv = _conv(dims, width, 3 * width, 1)
         self.out = _zeroed(_conv(dims, width, width, 1))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 LINE, AXIS, PAPER = (59, 91, 219), (214, 218, 226), (255, 255, 255)
+HIDDEN = (150, 170, 205)
 
 
 def to_picture(
@@ -40,6 +41,23 @@ def to_picture(
         )
     shares = _shares(values, low, high)
     return _waveforms(shares, 2 * cell, cell) if values.ndim == 2 else _pixels(shares)
+
+
+def hide(picture: Image.Image, seen: Tensor) -> Image.Image:
+    """A picture with a colour of its own, which no grey value has, where nothing was observed.
+
+    Args:
+        picture: Of an image, a pixel per value.
+        seen: (channels, height, width) of bool; a pixel is shown where any channel was observed.
+    """
+    from PIL import Image
+
+    shown = seen.any(dim=0) if picture.size == (seen.shape[2], seen.shape[1]) else None
+    if shown is None:  # channels side by side
+        shown = torch.cat(seen.unbind(0), dim=-1)
+    colour = Image.new("RGB", picture.size, HIDDEN)
+    mask = Image.fromarray(shown.to(torch.uint8).mul(255).numpy())
+    return Image.composite(picture.convert("RGB"), colour, mask)
 
 
 def factor_for(signal: Tensor, cell: int) -> int:

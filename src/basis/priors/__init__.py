@@ -2,6 +2,7 @@
 
 from basis.priors._card import Card
 from basis.priors._denoiser import DenoiserPrior
+from basis.priors._energies import LIKELY, Energies, quantiles
 from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
@@ -10,8 +11,10 @@ from basis.priors._prior import Prior
 from basis.priors._tiled import Tiled
 
 __all__ = [
+    "LIKELY",
     "Card",
     "DenoiserPrior",
+    "Energies",
     "FlowLikelihood",
     "FunctionPrior",
     "GaussianMixture",
@@ -22,5 +25,6 @@ __all__ = [
     "from_denoiser",
     "from_log_prob",
     "from_score",
+    "quantiles",
     "with_likelihood",
 ]

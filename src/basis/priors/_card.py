@@ -34,7 +34,8 @@ class Card:
         parameters: Number of weights.
         licence: Under which terms it may be used.
         note: Anything else that its reader should know.
-        energies: Reserved for typical energies of right and wrong signals.
+        energies: Typical energies of held-out images and of separated sources, as `Energies` reads
+            them.
         more: Entries that this version does not know, kept as they are.
     """
 
@@ -58,6 +59,10 @@ class Card:
     note: str = ""
     energies: Mapping[str, Any] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        return f"Card({self.name!r}, {shape}, {self.architecture.get('kind', 'unknown')} network)"
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any], where: str = "a card") -> Card:

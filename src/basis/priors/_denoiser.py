@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from basis._errors import BasisError
 from basis._tensors import as_sigmas
 from basis.priors._card import Card
 from basis.priors._prior import Prior
@@ -69,6 +70,20 @@ class DenoiserPrior(Prior):
         mean, variance = self._apply_module(own, x, sigma)
         return mean, variance
 
+    def _checked(self, answer: object, x: Tensor) -> Tensor:
+        """The answer of a module that may be anybody's."""
+        if not isinstance(answer, Tensor):
+            raise BasisError(
+                f"the denoiser of prior {self.name!r} must answer with a tensor, not "
+                f"{type(answer).__name__}"
+            )
+        if answer.shape != x.shape:
+            raise BasisError(
+                f"the denoiser of prior {self.name!r} answered {tuple(answer.shape)} to "
+                f"{tuple(x.shape)}"
+            )
+        return answer
+
     def _apply_module(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
@@ -77,7 +92,9 @@ class DenoiserPrior(Prior):
         own = x.to(p.dtype)
         s = as_sigmas(sigma, own)
         if len(x) <= self.chunk:
-            return [out.to(x.dtype) for out in call(own, s)]
+            return [self._checked(out, x).to(x.dtype) for out in call(own, s)]
         pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
-        answers = zip(*(call(*piece) for piece in pieces), strict=True)
+        answers = zip(
+            *([self._checked(out, p[0]) for out in call(*p)] for p in pieces), strict=True
+        )
         return [torch.cat(parts).to(x.dtype) for parts in answers]

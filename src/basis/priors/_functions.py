@@ -124,6 +124,10 @@ class _LogProb:
     def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
         """log p_sigma(x) per unit of the prior's values."""
         own = self.function(self.units.into(x), self.units.scale * sigma)
+        if not isinstance(own, Tensor):
+            raise BasisError(
+                f"a log-density must answer with a tensor (batch,), not {type(own).__name__}"
+            )
         return own + x[0].numel() * math.log(self.units.scale)
 
 

@@ -45,9 +45,14 @@ class Ladder(nn.Module):
 
 def call_log_prob(model: Any, x: Tensor, sigma: Tensor) -> Tensor:
     """log p of a model that may or may not ask for the noise level."""
-    if getattr(model, "noise_conditioned", True) is False:
-        return model.log_prob(x)
-    return model.log_prob(x, sigma)
+    alone = getattr(model, "noise_conditioned", True) is False
+    answer = model.log_prob(x) if alone else model.log_prob(x, sigma)
+    if not isinstance(answer, Tensor):
+        raise BasisError(
+            f"log_prob of {type(model).__name__} must answer with a tensor (batch,), not "
+            f"{type(answer).__name__}"
+        )
+    return answer
 
 
 class LikelihoodPrior(Prior):

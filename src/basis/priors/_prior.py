@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from basis._errors import BasisError
 from basis._tensors import as_sigmas, per_item
 from basis.priors._card import Card
+from basis.priors._energies import Energies
 
 
 class Prior(nn.Module, ABC):
@@ -33,7 +34,10 @@ class Prior(nn.Module, ABC):
             the range, or 1 without one.
         errors: Held-out squared denoising error / sigma^2 by sigma, where it was measured: the
             variance that `moments` answers with where the prior has learned none.
-        card: What is known of it (data, training, quality, licence).
+        card: What is known of it (data, training, quality, licence, typical energies).
+
+    Its attribute `energies` is the distribution that the plausibility of results is told by: the
+    card's, None where there is none, or what `basis.separation.measure_energies` measured.
     """
 
     cost: int = 1
@@ -77,6 +81,8 @@ class Prior(nn.Module, ABC):
         self.spread = float(spread)
         self.errors = {float(s): float(e) for s, e in (errors or {}).items()}
         self.card = card
+        told = None if card is None else card.energies
+        self.energies = None if told is None else Energies.from_dict(told, f"the card of {name}")
 
     def __repr__(self) -> str:
         values = f"{_bound(self.low, '-inf')} to {_bound(self.high, 'inf')}"
@@ -125,6 +131,11 @@ class Prior(nn.Module, ABC):
     def has_likelihood(self) -> bool:
         """Whether `log_prob` answers."""
         return type(self).log_prob is not Prior.log_prob
+
+    @property
+    def tile_cost(self) -> int:
+        """What one score counts for in the budget of an effort: of tiles, that of one tile."""
+        return self.cost
 
     @property
     def device(self) -> torch.device | None:

@@ -56,7 +56,7 @@ class Tiled(Prior):
             errors=prior.errors,
             card=prior.card,
         )
-        self.prior = prior
+        self.prior, self.energies = prior, prior.energies
         along = [starts(side, own, shared) for side, own in zip(sides, tile, strict=True)]
         self.corners = list(itertools.product(*along))
         self.cost = prior.cost * len(self.corners)
@@ -74,6 +74,10 @@ class Tiled(Prior):
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         mean, variance = self._blend(list(self.prior.moments(*self._cut(x, sigma))), x)
         return mean, variance
+
+    @property
+    def tile_cost(self) -> int:
+        return self.prior.tile_cost
 
     def describe(self) -> dict[str, Any]:
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}

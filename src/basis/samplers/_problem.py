@@ -59,7 +59,7 @@ class Problem:
         many = rows.repeat_interleave(count)
         return Problem(
             self.priors,
-            self.mixing,
+            self.mixing.rows(many),
             self.observation[many],
             Noise(seeds),
             items=self.items[many],
@@ -186,21 +186,21 @@ class Problem:
 
     def log_prob(self, x: Tensor, sigma: float) -> Tensor:
         """The sum over sources of log p_sigma, (batch,), where all priors have a likelihood."""
-        self._count(sum(prior.log_prob_cost for prior in self.priors), len(x))
+        self.count(sum(prior.log_prob_cost for prior in self.priors), len(x))
         total = torch.zeros(len(x), dtype=x.dtype, device=x.device)
         for index, prior in enumerate(self.priors):
             total += prior.log_prob(x[:, index], sigma)
         return total
 
-    def likelihood_score(self, x: Tensor) -> Tensor:
-        """A^T (m - A x): the log-likelihood's gradient times the noise variance."""
-        return self.mixing.adjoint(self.mixing.residual(x, self.observation))
+    def likelihood_score(self, x: Tensor, noise: float) -> Tensor:
+        """The log-likelihood's gradient times the noise variance: A^T (m - A x) without limits."""
+        return self.mixing.adjoint(self.mixing.pull(x, self.observation, noise))
 
     def _each(
         self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor
     ) -> Sequence[Tensor]:
         """Asks every distinct prior once, with all its sources folded into the batch."""
-        self._count(sum(prior.cost for prior in self.priors), len(x))
+        self.count(sum(prior.cost for prior in self.priors), len(x))
         if len(self._groups) == 1:
             return [out.view(x.shape) for out in call(self.priors[0], x.flatten(0, 1))]
         outs: list[Tensor] = []
@@ -212,7 +212,7 @@ class Problem:
                 out[:, indices] = answer.view(part.shape)
         return outs
 
-    def _count(self, cost: int, rows: int) -> None:
+    def count(self, cost: int, rows: int) -> None:
         """Counts a call on so many rows, which may hold several candidates of every row here."""
         each = cost * (rows // len(self.items))
         self.spent.index_add_(0, self.items, torch.full_like(self.items, each))

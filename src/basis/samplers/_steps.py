@@ -18,17 +18,36 @@ def first_guess(problem: Problem) -> Tensor:
 
 
 def condition(
-    problem: Problem, drawn: Tensor, variance: Tensor, temperature: float = 0.0
+    problem: Problem,
+    drawn: Tensor,
+    variance: Tensor,
+    temperature: float = 0.0,
+    *,
+    mean: Tensor | None = None,
 ) -> Tensor:
     """Moves draws of N(mean, variance) onto the mixture: draws of that Gaussian given the
     mixture.
+
+    Args:
+        problem: Its mixing and observation.
+        drawn: The draws, or the mean itself where temperature is 0.
+        variance: Of every value.
+        temperature: Whether anything was drawn.
+        mean: What was drawn about, for mixings with limits: what was observed before these is drawn
+            as well, as far from its mean as the draws of the sources are.
     """
-    observed, tau = problem.observation, problem.mixing.noise
-    if tau and temperature:
+    mixing, observed = problem.mixing, problem.observation
+    variance = variance.clamp_min(_SURE * problem.spread**2)
+    own = None
+    if mixing.noise and temperature:
         # Matheron's rule: the observation's own noise is drawn as well.
-        observed = observed - temperature * tau * problem.noise.normal(observed)
-    least = _SURE * problem.spread**2
-    return problem.mixing.posterior_mean(drawn, observed, variance.clamp_min(least))
+        own = temperature * mixing.noise * problem.noise.normal(observed)
+    if mixing.limited and temperature and mean is not None:
+        std, centre = mixing.spread(drawn, variance), mixing.exact(mean)
+        made = mixing.exact(drawn) if own is None else mixing.exact(drawn) + own
+        observed = mixing.latent(observed, centre, std, (made - centre) / std)
+        mixing = mixing.exact
+    return mixing.posterior_mean(drawn, observed if own is None else observed - own, variance)
 
 
 def langevin_step(
@@ -46,11 +65,12 @@ def langevin_step(
     eta = rate * sigma**2
     gamma = math.sqrt(sigma**2 / weight + problem.mixing.noise**2)
     moved = x + eta * problem.score(x, sigma)
-    m = problem.observation
+    # With limits, gradient and curvature of the likelihood at x are those of another observation.
+    m, wide = problem.mixing.local(x, problem.observation, gamma)
     if temperature:
         moved.add_(problem.noise.normal(x), alpha=temperature * math.sqrt(2 * eta))
-        m = m + temperature * math.sqrt(2) * gamma * problem.noise.normal(m)
-    return problem.mixing.posterior_mean(moved, m, eta, noise=gamma)
+        m = m + temperature * math.sqrt(2) * wide * problem.noise.normal(m)
+    return problem.mixing.exact.posterior_mean(moved, m, eta, noise=wide)
 
 
 def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:

@@ -9,23 +9,29 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._inputs import as_prior as as_prior
+    from basis.separation._inputs import overridden as overridden
+    from basis.separation._measuring import measure_energies as measure_energies
     from basis.separation._nouns import make_sampler as make_sampler
     from basis.separation._order import align as align
     from basis.separation._order import exchangeable as exchangeable
     from basis.separation._plan import Plan as Plan
     from basis.separation._plan import Round as Round
     from basis.separation._plan import plan_for as plan_for
+    from basis.separation._plausibility import energy as energy
     from basis.separation._ranking import Ranking as Ranking
     from basis.separation._result import Progress as Progress
     from basis.separation._result import Result as Result
     from basis.separation._separate import separate as separate
     from basis.separation._separate import separate_each as separate_each
+    from basis.separation._uncertainty import Mode as Mode
     from basis.separation._unconditional import sample as sample
     from basis.separation._words import CHOICES as CHOICES
     from basis.separation._words import DEFAULT_EFFORT as DEFAULT_EFFORT
     from basis.separation._words import EFFORTS as EFFORTS
     from basis.separation._words import Choice as Choice
     from basis.separation._words import Effort as Effort
+    from basis.separation._words import SamplerName as SamplerName
     from basis.separation._workers import default_workers as default_workers
     from basis.separation._workers import threads as threads
 
@@ -41,12 +47,18 @@ _HOMES = {
     "Ranking": "_ranking",
     "Result": "_result",
     "Round": "_plan",
+    "SamplerName": "_words",
     "align": "_order",
+    "as_prior": "_inputs",
     "colorize": "_colorize",
     "colouring": "_colorize",
     "default_workers": "_workers",
+    "energy": "_plausibility",
     "exchangeable": "_order",
+    "Mode": "_uncertainty",
     "make_sampler": "_nouns",
+    "overridden": "_inputs",
+    "measure_energies": "_measuring",
     "plan_for": "_plan",
     "sample": "_unconditional",
     "separate": "_separate",

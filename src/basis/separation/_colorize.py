@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from basis._errors import BasisError
+from basis.data import MixtureFile, Observed, open_mixtures, read_observation
 from basis.mixings import grey as grey_mixing
 from basis.priors import Prior, Tiled
+from basis.separation._inputs import PriorLike, as_prior
 from basis.separation._result import Progress, Result
 from basis.separation._separate import separate
 
 
 def colorize(
-    grey: Tensor | np.ndarray,
-    prior: Prior,
+    grey: Observed | Sequence[Observed],
+    prior: PriorLike,
     *,
     side: int = 64,
     samples: int = 1,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
+    device: torch.device | str | None = None,
     **options: Any,
 ) -> tuple[Tensor, Result]:
     """Colours for grey photos whose channel mean they are.
@@ -36,34 +39,34 @@ def colorize(
 
     Args:
         grey: (batch, 1, height, width), in [0, 1], a tensor or a numpy array: the channel mean, not
-            a weighted luminance.
-        prior: Of colour images.
+            a weighted luminance. Or a photo as `separate` takes it: its path, a PIL image or an
+            array (height, width); of a path or PIL image of a colour photo the channel mean is
+            taken.
+        prior: Of colour images, or its name or folder.
         side: Longest side that colours are drawn at; never below the prior's own.
         samples: Different colourings of each photo.
+        device: Where to compute, as for `separate`.
         options: Of `separate`; a sampler or an effort, in place of what `colouring` says.
 
     Returns:
         (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the
         range of colours allows it, and the result of the separation at the smaller size.
     """
-    if not isinstance(prior, Prior):
-        raise BasisError(f"prior must be a prior, as load_prior gives one, not {prior!r}")
+    prior = as_prior(prior, device)
     if not isinstance(side, int) or side < 1:
         raise BasisError(f"side must be a whole number of pixels, 1 or more, not {side!r}")
-    grey = torch.from_numpy(grey) if isinstance(grey, np.ndarray) else grey
     channels, tile_height, tile_width = prior.shape
     if channels != 3:
         raise BasisError(
             f"colourisation needs a prior of colour images; {prior.name!r} is of {channels} channel"
         )
-    if grey.ndim != 4 or grey.shape[1] != 1:
-        raise BasisError(f"grey photos must be (batch, 1, height, width), not {tuple(grey.shape)}")
-    height, width = grey.shape[2:]
+    photo = _photos(grey)
+    height, width = photo.shape[2:]
     share = min(1.0, max(side, tile_height, tile_width) / max(height, width))
     small = (max(tile_height, round(height * share)), max(tile_width, round(width * share)))
-    seen = grey
+    seen = photo
     if small != (height, width):
-        seen = F.interpolate(grey, size=small, mode="bicubic", antialias=True).clamp(0, 1)
+        seen = F.interpolate(photo, size=small, mode="bicubic", antialias=True).clamp(0, 1)
     tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
     if not {"sampler", "effort"} & set(options):
         options = colouring(tiled) | options
@@ -75,7 +78,7 @@ def colorize(
         flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
         colours = flat.unflatten(0, colours.shape[:2])
         colours = colours - colours.mean(dim=2, keepdim=True)
-    return _within(grey[:, None], colours), result
+    return _within(photo[:, None], colours), result
 
 
 def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
@@ -94,6 +97,27 @@ def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
         "sigma_min": last,
         "memory": memory,
     }
+
+
+def _photos(given: Any) -> Tensor:
+    """Grey photos, (batch, 1, height, width); of pictures in colour the channel mean."""
+    parts, _ = open_mixtures(given, 2)
+    photos = []
+    for part in parts:
+        one = read_observation(part)
+        if one.ndim == 2:
+            one = one[None, None]
+        if isinstance(part, MixtureFile | Image.Image) and one.ndim == 4:
+            one = one.mean(dim=1, keepdim=True)
+        if one.ndim != 4 or one.shape[1] != 1:
+            raise BasisError(
+                f"grey photos must be (batch, 1, height, width), not {tuple(one.shape)}; take the "
+                "mean of the channels of colour ones"
+            )
+        photos.append(one)
+    if len({one.shape[1:] for one in photos}) > 1:
+        raise BasisError("photos of one batch must have one size; colour them one at a time")
+    return torch.cat(photos)
 
 
 def _within(grey: Tensor, colours: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from basis._errors import BasisError
@@ -18,12 +17,9 @@ from basis.samplers import SAMPLERS, Sampler
 
 
 def check_nouns(
-    prior: Prior | Sequence[Prior], alphas: Sequence[float] | None, mixing: Mixing | None
+    given: list[Prior], alphas: Sequence[float] | None, mixing: Mixing | None
 ) -> tuple[list[Prior], Mixing]:
     """One prior per source and the mixing, after checking that they fit each other."""
-    given = [prior] if isinstance(prior, Prior) else list(prior)
-    if not given or not all(isinstance(p, Prior) for p in given):
-        raise BasisError("prior must be a prior or a non-empty list of priors")
     if len({p.shape for p in given}) > 1:
         shapes = ", ".join(str(p.shape) for p in given)
         raise BasisError(f"all priors must have one signal shape; these have {shapes}")
@@ -46,8 +42,6 @@ def check_nouns(
 
 def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:
     """The observation where the prior computes, after checking that it fits prior and mixing."""
-    if not isinstance(observation, Tensor):
-        raise BasisError(f"the mixture must be a tensor, not {type(observation).__name__}")
     wanted = mixing.observed_shape(priors[0].shape)
     shape = tuple(observation.shape)
     if shape[1:] != wanted or len(shape) != len(wanted) + 1:
@@ -55,12 +49,6 @@ def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixi
             f"the mixture has shape {shape}; prior {priors[0].name!r} and this mixing take "
             f"(batch, {', '.join(map(str, wanted))}){_remedy(shape, wanted)}"
         )
-    if not len(observation):
-        raise BasisError("the batch of mixtures is empty; give at least one")
-    if observation.dtype not in (torch.float32, torch.float64):
-        raise BasisError(f"the mixture must be float32 or float64, not {observation.dtype}")
-    if not torch.isfinite(observation).all():
-        raise BasisError("the mixture holds NaN or infinite values; every value must be a number")
     _check_reach(observation, priors, mixing)
     device = priors[0].device
     return observation if device is None else observation.to(device)
@@ -89,10 +77,15 @@ def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if len(shape) != len(wanted) + 1:
         return ""
     if shape[1] != wanted[0]:
-        return "; a prior of colour images is cifar10" if shape[1] == 3 and wanted[0] == 1 else ""
+        if shape[1] == 3 and wanted[0] == 1:
+            return "; a prior of colour images is cifar10, and convert makes this one grey"
+        return "; convert makes a grey picture colour" if (shape[1], wanted[0]) == (1, 3) else ""
     larger = all(a >= b for a, b in zip(shape[2:], wanted[1:], strict=True))
     sides = ", ".join(map(str, shape[2:]))
-    return f"; basis.priors.Tiled(prior, {sides}) takes larger ones" * larger
+    if not larger:
+        return "; resize makes it larger" if len(shape) == 4 else ""
+    resize = ", resize makes it smaller" if len(shape) == 4 else ""
+    return f"; basis.priors.Tiled(prior, {sides}) takes larger ones{resize}"
 
 
 def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:

@@ -16,6 +16,7 @@ from typing import Any
 from basis._errors import BasisError
 from basis.samplers import Ascent, Gibbs, Sampler
 from basis.separation._order import ORDER
+from basis.separation._plausibility import LEVELS
 from basis.separation._ranking import Ranking
 from basis.separation._words import DEFAULT_EFFORT, EFFORTS, Choice, Effort
 
@@ -74,6 +75,9 @@ class Plan:
             spreads of the prior, take no further rounds.
         order: Whether sources that the mixing treats alike but that have different priors are put
             in the order that the priors prefer.
+        draws: Chains that sample the posterior beside the search; None leaves the first round's
+            candidates as the samples.
+        verdict: Whether to say how plausible the answer is, three network calls per source.
     """
 
     rounds: tuple[Round, ...]
@@ -81,6 +85,8 @@ class Plan:
     ranking: Ranking = field(default_factory=Ranking)
     certain: float = 1 / 6
     order: bool = False
+    draws: Round | None = None
+    verdict: bool = True
 
     def __post_init__(self) -> None:
         if not self.rounds:
@@ -96,30 +102,32 @@ class Plan:
         total = ORDER.calls(sources) if self.order else 0
         for number, r in enumerate(self.rounds):
             total += r.calls + self.ranking.calls(r.chains + (number > 0))
-        return total + (self.polish.calls if self.polish else 0)
+        total += self.draws.calls if self.draws else 0
+        return total + (self.polish.calls if self.polish else 0) + self.verdict * len(LEVELS)
 
     @property
     def steps(self) -> int:
         """Sampling steps when no mixture stops early."""
-        last = [self.polish] if self.polish else []
+        last = [r for r in (self.polish, self.draws) if r]
         return sum(r.sampler.total for r in (*self.rounds, *last))
 
     @property
     def widest(self) -> int:
         """The most chains that any round has."""
-        return max(r.chains for r in (*self.rounds, *([self.polish] if self.polish else [])))
+        others = [r for r in (self.polish, self.draws) if r]
+        return max(r.chains for r in (*self.rounds, *others))
 
     def with_choice(self, samples: int | None, choose: Choice | None) -> Plan:
-        """The same plan with so many chains in its first round, or chosen in another way."""
-        first, *others = self.rounds
-        first = replace(first, chains=samples or first.chains)
+        """The same plan with so many draws of the posterior, or chosen in another way."""
+        draws = self.draws if samples is None else Round(samples, Gibbs())
         ranking = replace(self.ranking, by=choose or self.ranking.by)
-        return replace(self, rounds=(first, *others), ranking=ranking)
+        return replace(self, draws=draws, ranking=ranking)
 
     def settings(self) -> dict[str, Any]:
         """What a run's record says of its plan."""
         first = self.rounds[0]
-        if len(self.rounds) == 1 and self.polish is None and not self.order:
+        alone = len(self.rounds) == 1 and not (self.polish or self.order or self.draws)
+        if alone:
             return {
                 **first.sampler.settings(),
                 "samples": first.chains,
@@ -133,6 +141,7 @@ class Plan:
             "ranking": vars(self.ranking),
             "certain": self.certain,
             "order": self.order,
+            "draws": self.draws.settings() if self.draws else None,
         }
 
 
@@ -142,7 +151,11 @@ def one_round(sampler: Sampler, samples: int, choose: Choice, finish: bool) -> P
 
 
 def plan_for(
-    effort: Effort | str | int | None = None, sources: int = 2, *, ordered: bool = False
+    effort: Effort | str | int | None = None,
+    sources: int = 2,
+    *,
+    ordered: bool = False,
+    cost: int | None = None,
 ) -> Plan:
     """The recommended plan for a named effort or for a number of evaluations per mixture.
 
@@ -152,28 +165,35 @@ def plan_for(
     Args:
         ordered: Whether sources are to be put in the order that their priors prefer, where the
             effort is enough for that.
+        cost: Evaluations that one call for every source counts for, where they are not one each: a
+            score of a likelihood counts three.
     """
+    cost = sources if cost is None else cost
     effort = DEFAULT_EFFORT if effort is None else effort
     if isinstance(effort, str):
         if effort not in EFFORTS:
             raise BasisError(
                 f"effort must be {', '.join(EFFORTS)} or a number of evaluations, not {effort!r}"
             )
-        calls = EFFORTS[effort]
+        budget = EFFORTS[effort] * sources
     elif isinstance(effort, bool) or not isinstance(effort, int):
         raise BasisError(
             f"effort must be {', '.join(EFFORTS)}, a whole number of evaluations or a Plan, "
             f"not {effort!r}"
         )
     else:
-        calls = effort // sources
+        budget = effort
+    calls = budget // cost
     if calls < 4:
         raise BasisError(
-            f"an effort of {effort} evaluations is too small: give at least {4 * sources} "
+            f"an effort of {budget} evaluations is too small: give at least {4 * cost} "
             f"for {sources} sources"
         )
+    verdict = calls >= 4 + len(LEVELS)
+    calls -= verdict * len(LEVELS)
     left = calls - ORDER.calls(sources)
-    return replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
+    plan = replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
+    return replace(plan, verdict=verdict)
 
 
 def _plan(calls: int) -> Plan:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from basis import metrics
+from basis._tensors import per_item
 from basis.mixings import Mixing
 from basis.priors import Prior
 from basis.samplers import Noise, Problem, check_finite, finish, settle
-from basis.separation._order import align, by_prior, exchangeable
+from basis.separation._order import align, by_prior, exchangeable, needs_order
 from basis.separation._plan import Plan, Round
+from basis.separation._plausibility import Verdict, judge
 
 Seeds = Callable[[str, int], list[list[int]]]
 """Given a label and a number of chains, the seeds of every item and chain."""
@@ -25,6 +27,8 @@ OnStep = Callable[[int, int, float], None]
 
 Keep = Sequence[float] | Literal["all"]
 
+_FAR = 1.0  # root-mean-square distance in spreads that leaves the mode a polish began in
+
 
 @dataclass(frozen=True)
 class Found:
@@ -32,9 +36,11 @@ class Found:
 
     Attributes:
         best: (batch, k, channels, *size).
-        samples: The first round's, (batch, chains, k, channels, *size).
-        energies: Theirs, (batch, chains).
+        samples: The draws of the posterior where the plan has some, else the first round's,
+            (batch, chains, k, channels, *size); exchangeable sources in the order of the best.
+        energies: Those of the first round, (batch, chains).
         spent: Evaluations, (batch,).
+        verdict: How plausible the best is, where that can be said.
         kept: States on the way by noise level, (batch, chains, k, ...).
     """
 
@@ -42,6 +48,7 @@ class Found:
     samples: Tensor
     energies: Tensor
     spent: Tensor
+    verdict: Verdict | None = None
     kept: dict[float, Tensor] = field(default_factory=dict)
 
 
@@ -90,10 +97,30 @@ class Search:
             best[active] = winner
             doubt = self._distance(drawn, winner) > plan.certain * problem.spread
         if plan.polish:
-            drawn = self._draw(plan.polish, "polish", torch.arange(len(best)), best)
-            aligned = [align(x, best, self.allowed) for x in drawn.unbind(1)]
-            best = settle(problem, torch.stack(aligned).mean(dim=0))
-        return Found(best, samples, energies, problem.spent, self._kept())
+            best = self._polish(plan.polish, best)
+        if plan.draws:
+            samples = self._draw(plan.draws, "draws", torch.arange(len(best)), None)
+            if needs_order(problem.priors, problem.mixing):
+                samples = self._ordered(samples)
+        aligned = [align(x, best, self.allowed) for x in samples.unbind(1)]
+        finished = (plan.polish or plan.rounds[-1]).finish
+        verdict = judge(problem, best, finished=finished) if plan.verdict else None
+        return Found(
+            best, torch.stack(aligned, dim=1), energies, problem.spent, verdict, self._kept()
+        )
+
+    def _polish(self, r: Round, best: Tensor) -> Tensor:
+        """The mean of chains about the best, and the best itself where they leave it.
+
+        A prior may answer with ever larger values on signals that carry no noise; whoever is that
+        far from the winner has not polished it.
+        """
+        drawn = self._draw(r, "polish", torch.arange(len(best)), best, checked=False)
+        aligned = [align(x.nan_to_num(), best, self.allowed) for x in drawn.unbind(1)]
+        mean = settle(self.problem, torch.stack(aligned).mean(dim=0))
+        stayed = metrics.rms(mean - best) < _FAR * self.problem.spread
+        stayed &= torch.isfinite(drawn).flatten(1).all(dim=1)
+        return torch.where(per_item(stayed, best).bool(), mean, best)
 
     def _round(
         self, r: Round, label: str, active: Tensor, best: Tensor | None = None
@@ -106,7 +133,9 @@ class Search:
         energy = self.plan.ranking(self.problem.chains(active, 1, judge), drawn, judge)
         return drawn[torch.arange(len(drawn)), energy.argmin(dim=1).cpu()], drawn, energy
 
-    def _draw(self, r: Round, label: str, active: Tensor, best: Tensor | None) -> Tensor:
+    def _draw(
+        self, r: Round, label: str, active: Tensor, best: Tensor | None, *, checked: bool = True
+    ) -> Tensor:
         """Samples of one round for the active items, (active, chains, k, ...)."""
         every = self.seeds(label, r.chains)
         problem = self.problem.chains(active, r.chains, [s for i in active for s in every[i]])
@@ -120,9 +149,22 @@ class Search:
                 self.kept[state.sigma] = state.x.unflatten(0, (len(active), r.chains))
             self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma)
         self.steps_done += r.sampler.total
-        check_finite(state.x)
+        if checked:
+            check_finite(state.x)
         x = finish(problem, state.x, state.sigma) if r.finish else problem.clamp(state.x)
         return x.unflatten(0, (len(active), r.chains))
+
+    def _ordered(self, samples: Tensor) -> Tensor:
+        """Draws with sources in the order that their priors prefer, (batch, chains, k, ...).
+
+        An exchange keeps the mixture, so that it is a step of the posterior like any other; chains
+        that settled in the wrong order do not find it by themselves.
+        """
+        batch, chains = samples.shape[:2]
+        items = torch.arange(batch)
+        problem = self.problem.chains(items, chains, [s for s in self.judge for _ in range(chains)])
+        seeds = [s for s in self.judge for _ in range(chains)]
+        return by_prior(problem, samples.flatten(0, 1), seeds, draws=2).view(samples.shape)
 
     def _distance(self, drawn: Tensor, best: Tensor) -> Tensor:
         """The largest root-mean-square distance of any candidate from the best: (batch,)."""

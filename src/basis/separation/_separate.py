@@ -9,33 +9,42 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from basis import metrics
 from basis._errors import BasisError
 from basis._version import __version__
+from basis.data import Observed, open_mixtures, read_observation
 from basis.mixings import Mixing
 from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler, item_seeds
+from basis.separation._inputs import (
+    PriorLike,
+    as_priors,
+    check_count,
+    check_options,
+    check_seed,
+    warn_of_weights,
+)
 from basis.separation._nouns import check_nouns, check_observation, make_sampler
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
+from basis.separation._plausibility import Verdict, typical_energies
 from basis.separation._result import Progress, Result
 from basis.separation._search import Found, Keep, Search, Seeds
-from basis.separation._words import Choice, Effort
+from basis.separation._words import Choice, Effort, SamplerName
 from basis.separation._workers import default_workers, run_all
 
 
 def separate(
-    mixture: Tensor | np.ndarray,
-    prior: Prior | Sequence[Prior],
+    mixture: Observed | Sequence[Observed],
+    prior: PriorLike | Sequence[PriorLike],
     *,
     alphas: Sequence[float] | None = None,
     mixing: Mixing | None = None,
-    effort: Effort | str | int | Plan | None = None,
-    sampler: str | Sampler | None = None,
+    effort: Effort | int | Plan | None = None,
+    sampler: SamplerName | Sampler | None = None,
     samples: int | None = None,
     choose: Choice | None = None,
     seed: int = 0,
@@ -44,23 +53,30 @@ def separate(
     chunk: int = 128,
     workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
+    device: torch.device | str | None = None,
+    convert: bool = False,
+    invert: bool = False,
+    resize: bool = False,
     **options: Any,
 ) -> Result:
     """Finds the sources that were mixed, by search (an effort) or by drawing from their posterior.
 
     Args:
         mixture: What was observed, m, (batch, *observed), in the units of sum_i alpha_i x_i with
-            sources in the priors' range. float32 or float64, a tensor or a numpy array; the state
-            is kept in that precision.
-        prior: One prior for all sources, or one per source.
-        alphas: The weights of a plain mixture, one per source; (1, 1) by default.
+            sources in the priors' range: a tensor or a numpy array, float32 or float64, in which
+            precision the state is kept, or uint8, which stands for [0, 1]. One observation may
+            leave out the batch and a single channel, (height, width), and a picture may have its
+            channels last. Or the path of a picture, .npy or .npz, a PIL image, or a list of these.
+        prior: One prior for all sources, or one per source; or their names or folders.
+        alphas: The weights of a plain mixture, one per source; those of the file by default where
+            it brings them, else (1, 1).
         mixing: Any other mixing, instead of alphas.
         effort: "fast", "balanced" (the default where no sampler is given), "best", or a number of
             network evaluations per mixture: the search that was measured to be best for it. Or a
             `Plan` of your own.
         sampler: Instead of an effort: a name from `basis.samplers.SAMPLERS`, or a sampler.
-        samples: Independent chains per mixture; 1 with a sampler, what the effort provides for
-            otherwise.
+        samples: Independent draws of the posterior per mixture; 1 with a sampler. An effort draws
+            them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
             "likelihood" (score priors answer by their probability flow, at many evaluations) or by
             the sum of "both". With a sampler "first" is the default, with an effort "energy".
@@ -72,16 +88,29 @@ def separate(
         workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
             threads.
         progress: Called after every step.
+        device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
+            are moved there. By default where they are.
+        convert: Make a colour picture grey, or a grey one colour, as the priors need it. (Grey
+            saved as RGB, all channels alike, needs no asking.)
+        invert: Exchange light and dark: digits written in black on white.
+        resize: Cut and resize a picture to what the priors need.
         options: Settings of a sampler given by name, for example `steps=50`.
     """
-    priors, mixing = check_nouns(prior, alphas, mixing)
-    if isinstance(mixture, np.ndarray):
-        mixture = torch.from_numpy(mixture)
-    m = check_observation(mixture, priors, mixing)
-    for name, value in (("samples", samples), ("chunk", chunk), ("workers", workers)):
-        if value is not None and value < 1:
-            raise BasisError(f"{name} must be at least 1, not {value}")
+    check_options(options, separate, sampler if isinstance(sampler, str) else None)
+    seed, samples = check_seed(seed), check_count("samples", samples)
+    check_count("chunk", chunk)
+    check_count("workers", workers)
     _check_keep(keep)
+    given = as_priors(prior, device)
+    parts, brought = open_mixtures(mixture, len(given[0].shape) - 1)
+    if alphas is None and mixing is None:
+        alphas = brought
+    priors, mixing = check_nouns(given, alphas, mixing)
+    warn_of_weights(mixing, brought)
+    fit: dict[str, Any] = {"convert": convert, "invert": invert, "resize": resize}
+    fit |= {"low": priors[0].low, "high": priors[0].high}
+    observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
+    m = check_observation(observed, priors, mixing)
     plan = _plan(
         effort, sampler, samples, choose, finish, keep, options, priors=priors, mixing=mixing
     )
@@ -100,17 +129,22 @@ def separate(
             check()
             steps(number, done, total, sigma)
 
-        return Search(plan, priors, mixing, m[part], all_seeds.cut(part), on_step, keep).run()
+        return Search(
+            plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
+        ).run()
 
     with _evaluating(priors):
+        if plan.verdict:
+            for p in priors:
+                typical_energies(p)  # measured once, before chunks ask for it side by side
         found = run_all(one, pieces, workers)
 
     # Cloned out of inference mode, so that results can be used like any other tensor.
     def gather(name: str) -> Tensor:
-        return torch.cat([getattr(f, name) for f in found]).to(mixture.device).clone()
+        return torch.cat([getattr(f, name) for f in found]).to(observed.device).clone()
 
     sources = gather("best")
-    residual = metrics.rms(mixing.residual(sources, mixture.to(sources)))
+    residual = metrics.rms(mixing.residual(sources, observed.to(sources)))
     return Result(
         sources=sources,
         samples=gather("samples"),
@@ -126,29 +160,35 @@ def separate(
         seed=seed,
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
+        drawn=sampler is not None or plan.draws is not None,
+        **_verdict([f.verdict for f in found]),
         kept={
-            sigma: torch.cat([f.kept[sigma] for f in found]).to(mixture.device).clone()
+            sigma: torch.cat([f.kept[sigma] for f in found]).to(observed.device).clone()
             for sigma in found[0].kept
         },
+        mixture=observed,
+        mixing=mixing,
+        span=(priors[0].low, priors[0].high),
     )
 
 
 def separate_each(
-    mixtures: Iterable[Tensor], prior: Prior | Sequence[Prior], **settings: Any
+    mixtures: Iterable[Observed], prior: PriorLike | Sequence[PriorLike], **settings: Any
 ) -> Iterator[Result]:
     """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
 
     Args:
         mixtures: Batches, each as `separate` takes it.
-        prior: One prior for all sources, or one per source.
+        prior: One prior for all sources, or one per source; or their names or folders.
         settings: Everything else that `separate` takes.
     """
+    prior = as_priors(prior, settings.get("device"))
     for batch in mixtures:
         yield separate(batch, prior, **settings)
 
 
 def _plan(
-    effort: str | int | Plan | None,
+    effort: Effort | int | Plan | None,
     sampler: str | Sampler | None,
     samples: int | None,
     choose: Choice | None,
@@ -171,7 +211,21 @@ def _plan(
     if isinstance(effort, Plan):
         return effort.with_choice(samples, choose)
     ordered = needs_order(priors, mixing)
-    return plan_for(effort, mixing.sources, ordered=ordered).with_choice(samples, choose)
+    cost = sum(prior.tile_cost for prior in priors)
+    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost)
+    return plan.with_choice(samples, choose)
+
+
+def _verdict(parts: Sequence[Verdict | None]) -> dict[str, Any]:
+    """What a result says of its plausibility."""
+    told = [part for part in parts if part is not None]
+    if len(told) < len(parts):
+        return {}
+    return {
+        "plausibility": torch.cat([v.plausibility for v in told]).clone(),
+        "source_energies": torch.cat([v.energies for v in told]).clone(),
+        "remarks": tuple(line for v in told for line in v.remarks()),
+    }
 
 
 def _check_keep(keep: Keep) -> None:

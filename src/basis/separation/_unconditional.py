@@ -8,10 +8,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
 from basis.mixings import clamp
-from basis.priors import Prior
 from basis.samplers import Noise, item_seeds
+from basis.separation._inputs import PriorLike, as_prior, check_count, check_seed
 from basis.separation._result import Progress
 
 BEND = 7.0
@@ -20,13 +19,14 @@ BEND = 7.0
 
 @torch.no_grad()
 def sample(
-    prior: Prior,
+    prior: PriorLike,
     count: int = 16,
     *,
     steps: int = 32,
     seed: int = 0,
     batch: int = 64,
     progress: Callable[[Progress], None] | None = None,
+    device: torch.device | str | None = None,
 ) -> Tensor:
     """Signals drawn from a prior: (count, channels, *size), in its range.
 
@@ -35,13 +35,15 @@ def sample(
     alone, not on the count.
 
     Args:
-        prior: Any prior. One that knows no noise well above the spread of its signals cannot start
-            from nothing: its draws begin from its typical value.
+        prior: Any prior, or its name or folder. One that knows no noise well above the spread of
+            its signals cannot start from nothing: its draws begin from its typical value.
         steps: Steps from the largest to the smallest noise level.
         batch: Signals at once.
+        device: Where to compute, as for `separate`.
     """
-    if count < 1 or steps < 1 or batch < 1:
-        raise BasisError("count, steps and batch of samples must be 1 or more")
+    for name, value in (("count", count), ("steps", steps), ("batch", batch)):
+        check_count(name, value)
+    seed, prior = check_seed(seed), as_prior(prior, device)
     ends = torch.tensor([prior.sigma_max, prior.sigma_min], dtype=torch.float64) ** (1 / BEND)
     sigmas = (ends[0] + torch.linspace(0, 1, steps + 1) * (ends[1] - ends[0])).pow(BEND).tolist()
     # Nothing is observed of any; equal observations are told apart by their number.

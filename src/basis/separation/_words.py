@@ -12,3 +12,16 @@ Effort = Literal["fast", "balanced", "best"]
 EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=True))
 """Named efforts, in network calls per source."""
 DEFAULT_EFFORT: Effort = "balanced"
+
+SamplerName = Literal[
+    "ascent",
+    "basis",
+    "dirac",
+    "gibbs",
+    "greedy",
+    "langevin",
+    "noise-conditioned",
+    "posterior-ode",
+    "posterior-sde",
+]
+"""The samplers of the package, for type checkers: those of `basis.samplers.SAMPLERS`."""

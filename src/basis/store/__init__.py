@@ -3,7 +3,7 @@
 from basis.families import describe_module
 from basis.store._adding import add_prior
 from basis.store._architectures import build_module
-from basis.store._card_files import CARD, read_card
+from basis.store._card_files import CARD, read_card, update_card
 from basis.store._convert import convert_glow, convert_ncsn
 from basis.store._hub import hub_name
 from basis.store._loading import load_prior
@@ -27,5 +27,6 @@ __all__ = [
     "load_prior",
     "read_card",
     "save_prior",
+    "update_card",
     "write_prior",
 ]

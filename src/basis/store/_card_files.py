@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from basis._errors import BasisError
 from basis._files import write_text
@@ -22,6 +23,14 @@ def read_card(folder: str | Path) -> Card:
             f"{folder} is not a prior's folder: {path.name} cannot be read ({error})"
         ) from error
     return Card.from_dict(entries, str(path))
+
+
+def update_card(folder: str | Path, **entries: Any) -> Card:
+    """Changes entries of a folder's card, given as JSON holds them, and keeps all others."""
+    card = read_card(folder)
+    changed = Card.from_dict({**card.to_dict(), **entries}, str(Path(folder) / CARD))
+    write_card(folder, changed)
+    return changed
 
 
 def write_card(folder: str | Path, card: Card) -> None:

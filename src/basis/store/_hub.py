@@ -7,13 +7,16 @@ from pathlib import Path
 
 from basis._errors import BasisError
 
-_HUB_NAME = re.compile(r"(?:hf:)?(\w[\w.-]*/[\w.-]+)")
+_HUB_NAME = re.compile(r"hf:(\w[\w.-]*/[\w.-]+)")
 
 
 def hub_name(source: str | Path) -> str | None:
-    """owner/name where the source reads like one on the model hub and is no folder here."""
+    """owner/name where the source says hf:owner/name; anything else is a folder or a name here.
+
+    A mistyped folder reads like a name on the hub, and is not to be asked of strangers.
+    """
     match = _HUB_NAME.fullmatch(source) if isinstance(source, str) else None
-    return match[1] if match and not Path(source).exists() else None
+    return match[1] if match else None
 
 
 def fetch(name: str) -> Path:
@@ -23,14 +26,11 @@ def fetch(name: str) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise BasisError(
-            f"{name!r} is neither a prior nor a folder here; to take it from the model hub: "
-            "pip install huggingface_hub"
+            f"to take {name!r} from the model hub: pip install huggingface_hub"
         ) from error
     wanted = ["*.json", "*.safetensors", "*diffusion_pytorch_model.bin"]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BasisError(
-            f"{name!r} is no folder here and cannot be had from the model hub: {line}"
-        ) from error
+        raise BasisError(f"{name!r} cannot be had from the model hub: {line}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from basis._devices import find_device
 from basis._errors import BasisError
 from basis._weights import channels_last, put_weights
 from basis.adapters import find_pipeline, from_diffusers
@@ -28,17 +29,19 @@ def load_prior(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Prior:
-    """Loads a prior by name ("mnist"), from a folder, or from the model hub ("owner/name").
+    """Loads a prior by name ("mnist"), from a folder, or from the model hub ("hf:owner/name").
 
     Args:
         source: A name from `list_priors`; a folder with a card and weights, or with a diffusers
-            pipeline; or a name on the model hub (`hf:owner/name` says so expressly), which needs
-            the package huggingface_hub.
+            pipeline; or `hf:owner/name`, a name on the model hub, which needs the package
+            huggingface_hub.
         root: The data root whose `priors` folder is searched after the package's own.
-        device, dtype: Where, and in which precision, it computes.
+        device: Where it computes: "cpu", "cuda", or "auto" for a GPU where there is one.
+        dtype: In which precision it computes.
 
     The prior is in evaluation mode and its weights do not ask for gradients.
     """
+    device = find_device(device)
     entry = find_entry(source, root)
     if entry is not None and entry.maker is not None:
         return make_prior(entry.maker).to(device, dtype)

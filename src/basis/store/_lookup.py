@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -43,6 +44,10 @@ class PriorEntry:
             return self.card.to_dict()
         return {"name": self.name, "title": self.title}
 
+    def __repr__(self) -> str:
+        shape = "" if self.card is None else f", {'x'.join(map(str, self.card.shape))}"
+        return f"PriorEntry({self.name!r}{shape}, {self.title})"
+
 
 def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
     """The priors that can be loaded by name.
@@ -81,11 +86,21 @@ def prior_folder(source: str | Path, entry: PriorEntry | None, root: str | Path 
     wanted = hub_name(source)
     if wanted is not None:
         return fetch(wanted)
-    names = ", ".join(entry.name for entry in list_priors(root)) or "none"
+    known = [entry.name for entry in list_priors(root)]
+    near = difflib.get_close_matches(path.name, [*known, *_neighbours(path)], n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise BasisError(
-        f"unknown prior {str(source)!r}: give a folder, hf:owner/name for one on the model hub, "
-        f"or one of these names: {names}"
+        f"unknown prior {str(source)!r}{hint}: give a folder, hf:owner/name for one on the model "
+        f"hub, or one of these names: {', '.join(known) or 'none'}"
     )
+
+
+def _neighbours(path: Path) -> list[str]:
+    """The folders beside a missing one, for the one that was meant."""
+    try:
+        return [place.name for place in path.parent.iterdir() if (place / CARD).is_file()]
+    except OSError:
+        return []
 
 
 def make_prior(maker: EntryPoint) -> Prior:

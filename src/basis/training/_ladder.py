@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from basis._devices import find_device
 from basis._figures import new_figure, save_figure
 from basis.data import ImageSet
 from basis.families import describe_module, find_family
@@ -56,7 +57,7 @@ def train_ladder(
     first: int = 400_000,
     each: int = 50_000,
     name: str | None = None,
-    held_out: int = 512,
+    held_out: int | None = None,
     about_data: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
     progress: bool = True,
@@ -77,14 +78,15 @@ def train_ladder(
     folder, report = Path(out), report or (lambda line: None)
     signals = as_signals(data, None, None)
     check_folder(folder, str(Path(_folder(0), STATE)))
-    split_size(signals, held_out)
+    kept = split_size(signals, held_out, folder / _folder(0))
+    device = find_device(device)
     config = config or TrainConfig(adam_lr=2e-3, warmup=5_000)
     levels: list[_Level] = []
     for number, sigma in enumerate([0.0, *sigmas]):
         images = each if number else first
         own = replace(config, images=images, sigma_min=sigma, sigma_max=sigma)
         trainer = _level_trainer(
-            signals, sizes, own, folder / _folder(number), levels, held_out, device
+            signals, sizes, own, folder / _folder(number), levels, kept, device
         )
         if trainer.seen < own.images and not trainer.run(progress=progress):
             report(f"stopped at sigma {sigma:g}; the same command goes on")
@@ -104,7 +106,7 @@ def train_ladder(
         "sigma_max": max(sigmas),
         "data": {
             "name": signals.name,
-            "images": split_size(signals, held_out),
+            "images": kept,
             **(about_data or {}),
         },
         "training": {
@@ -130,7 +132,7 @@ def _level_trainer(
     config: TrainConfig,
     folder: Path,
     below: Sequence[_Level],
-    held_out: int,
+    kept: int,
     device: torch.device | str,
 ) -> Trainer:
     """The trainer of one level, started from the averaged weights of the level below."""
@@ -139,7 +141,6 @@ def _level_trainer(
     assert isinstance(model, Glow)
     if below:
         model.load_state_dict(below[-1].model.state_dict())
-    kept = split_size(signals, held_out)
     sigma, _, _ = config.noise
     return Trainer(
         model,

@@ -12,6 +12,7 @@ from torch import nn
 
 from basis._errors import BasisError
 from basis.families import Family
+from basis.nn import UNet, VarianceHead, grow_head, grow_unet
 from basis.priors import Prior
 from basis.store import load_prior
 from basis.training._signals import Signals
@@ -81,9 +82,16 @@ def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]
 def start_from(
     module: nn.Module, init: str | Path | Prior, root: str | Path | None
 ) -> nn.Module | None:
-    """Gives the module a prior's weights; returns the prior's variance head, if it has one."""
+    """Gives the module a prior's weights; returns the prior's variance head, if it has one.
+
+    A U-Net also starts from a smaller one: it then computes the same until it is trained on.
+    """
     prior = init if isinstance(init, Prior) else load_prior(init, root=root)
     source = getattr(prior, "module", None)
+    head: nn.Module | None = getattr(source, "head", None)
+    small, large = getattr(source, "network", None), getattr(module, "network", None)
+    if isinstance(small, UNet) and isinstance(large, UNet) and small.config != large.config:
+        return _grow(prior, small, large, head)
     try:
         # A variance head is not part of what is trained; it is fitted to the network at the end.
         weights = source.state_dict()  # type: ignore[union-attr]
@@ -95,5 +103,18 @@ def start_from(
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"
         ) from error
-    head: nn.Module | None = getattr(source, "head", None)
     return head
+
+
+def _grow(prior: Prior, small: UNet, large: UNet, head: nn.Module | None) -> nn.Module | None:
+    try:
+        grow_unet(small, large)
+    except ValueError as error:
+        raise BasisError(f"prior {prior.name!r} does not fit into this network: {error}") from error
+    if not isinstance(head, VarianceHead):
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        grown = VarianceHead(large.config)
+    grow_head(head, grown)
+    return grown

@@ -29,6 +29,18 @@ def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise BasisError(f"{path} is not a training state: {error}") from error
 
 
+def read_meta(folder: str | Path) -> dict[str, Any]:
+    """The settings of a training folder's state without its tensors; empty where none is."""
+    path = Path(folder) / STATE
+    if not path.exists():
+        return {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(json.loads(file.metadata()["training"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise BasisError(f"{path} is not a training state: {error}") from error
+
+
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes a training folder's state, whole or not at all."""
     own = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}

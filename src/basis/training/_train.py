@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from basis._devices import find_device
 from basis._errors import BasisError
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
-from basis.nn import Energy
+from basis.nn import Denoiser, Energy
 from basis.priors import Prior
-from basis.store import CARD, load_prior
+from basis.separation import measure_energies
+from basis.store import CARD, load_prior, read_card, update_card
 from basis.training._config import TrainConfig
 from basis.training._dual_score import DualScore, normalise
 from basis.training._export import export_prior
@@ -30,8 +32,8 @@ from basis.training._sigmas import (
     likelihood_sigmas,
     one_sigma,
 )
-from basis.training._signals import Signals, as_signals, noise_unit
-from basis.training._state_files import STATE
+from basis.training._signals import Signals, as_floats, as_signals, noise_unit
+from basis.training._state_files import STATE, read_meta
 from basis.training._trainer import Trainer
 
 
@@ -45,13 +47,15 @@ def train(
     low: float | None = None,
     high: float | None = None,
     name: str | None = None,
-    held_out: int = 512,
+    held_out: int | None = None,
     init: str | Path | Prior | None = None,
     single: float | None = None,
     variance_images: int = 100_000,
+    energy_pairs: int = 64,
     about_data: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     device: torch.device | str = "cpu",
+    compiled: bool = False,
     progress: bool = True,
     report: Callable[[str], None] | None = None,
 ) -> Prior:
@@ -70,23 +74,30 @@ def train(
         config: How to train; noise levels that it does not give suit the data.
         low, high: Bounds of float values; None for none.
         name: What the prior is called; the folder's name by default.
-        held_out: Items at the end of the data that are kept for validation.
-        init: A prior, or its name or folder, whose weights a new run starts from.
+        held_out: Items at the end of the data that are kept for validation; by default 512, or a
+            tenth where the data has fewer than 5,120. A run goes on with as many as it began with.
+        init: A prior, or its name or folder, whose weights a new run starts from. A U-Net may be
+            larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
             each value (an energy too), and no more than the run itself saw; 0 for none.
+        energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
+            card what energies are typical; 0 for none.
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
-        device: Where to compute.
-        progress: Whether to show a progress bar.
+        device: Where to compute; "auto" is a GPU where there is one.
+        compiled: Whether steps run through torch.compile: slow to start, faster for networks of
+            more than about half a GFLOP an image.
+        progress: Whether to show a progress bar; off a terminal, a line now and then.
         report: Called with lines about what happens.
     """
     folder, report = Path(out), report or (lambda line: None)
     kind = find_family(family, trainable=True)
     signals = as_signals(data, low, high)
+    device = find_device(device)
     check_folder(folder)
-    kept = split_size(signals, held_out)
+    kept = split_size(signals, held_out, folder)
     unit = noise_unit(signals.values)
     config = (config or TrainConfig()).in_units(unit)
     if single is not None:
@@ -112,7 +123,14 @@ def train(
         sigmas=sigmas,
         objective=_objective(kind, config, signals, unit),
         device=device,
+        compiled=compiled,
     )
+    if _finished(trainer, name, variance_images):
+        report(
+            f"finished already, after {trainer.seen:,} images; more images train longer  "
+            f"prior: {folder}"
+        )
+        return load_prior(folder, device=device)
     if trainer.step:
         report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run(progress=progress)
@@ -131,12 +149,33 @@ def train(
         head=head,
         progress=progress,
     )
+    if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
+        _measure(folder, as_floats(signals.values[kept:]), energy_pairs, device, report)
     curve = plot_log(folder)
     if not complete:
         seen = f"{trainer.seen:,} of {config.images:,} images"
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
     return load_prior(folder, device=device)
+
+
+def _measure(
+    folder: Path,
+    held_out: Tensor,
+    pairs: int,
+    device: torch.device | str,
+    report: Callable[[str], None],
+) -> None:
+    """Writes into a card what energies are typical of the prior, where it can separate."""
+    prior = load_prior(folder, device=device)
+    if prior.sigma_max < prior.spread:
+        return  # a model of small noise alone starts no separation
+    try:
+        energies = measure_energies(prior, held_out.to(device), pairs=pairs)
+    except BasisError as error:
+        report(f"typical energies were not measured: {error}")
+    else:
+        update_card(folder, energies=energies.to_dict())
 
 
 def check_folder(folder: Path, state: str = STATE) -> None:
@@ -148,15 +187,38 @@ def check_folder(folder: Path, state: str = STATE) -> None:
         )
 
 
-def split_size(signals: Signals, held_out: int) -> int:
-    """How many items are trained on when this many are held out."""
+def split_size(signals: Signals, held_out: int | None, folder: Path) -> int:
+    """How many items are trained on when this many are held out.
+
+    Without a number a run in the folder says how many it holds out; a new one 512, or a tenth of
+    few items.
+    """
     count = len(signals.values)
+    if held_out is None:
+        begun = read_meta(folder)
+        held_out = max(1, min(512, count // 10))
+        if begun:
+            held_out = (begun.get("data") or {}).get("held_out", 512)
     if held_out < 1 or count <= held_out:
         raise BasisError(
             f"{signals.name} has {count} items; training needs more than the {held_out} kept for "
             "validation, and at least one of those"
         )
     return count - held_out
+
+
+def _finished(trainer: Trainer, name: str | None, variance_images: int) -> bool:
+    """Whether the run's folder holds the prior of the run's end, so that nothing is left to do."""
+    if trainer.seen < trainer.config.images or not (trainer.folder / CARD).is_file():
+        return False
+    card = read_card(trainer.folder)
+    learned = card.training.get("variance", {}).get("images", 0)
+    wanted = variance_images > 0 and isinstance(trainer.model, Denoiser)
+    return (
+        card.training.get("steps") == trainer.step
+        and card.name == (name or trainer.folder.resolve().name)
+        and (not wanted or learned > 0)
+    )
 
 
 def _check_single(family: Family, single: float) -> None:

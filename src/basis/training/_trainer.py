@@ -50,6 +50,9 @@ class Trainer:
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
         objective: What a step lowers; the denoising error by default.
+        device: Where to compute.
+        compiled: Whether steps run through torch.compile, which needs a C++ compiler and starts
+            slowly; large networks then train faster.
 
     Attributes:
         average: The model with the power-law average of its weights, in evaluation mode
@@ -68,12 +71,14 @@ class Trainer:
         sigmas: SigmaDraw | None = None,
         objective: Objective | None = None,
         device: torch.device | str = "cpu",
+        compiled: bool = False,
     ) -> None:
         check_values(images)
         unit = noise_unit(images)
         self.folder, self.config = Path(folder), config.in_units(unit)
         self.device = torch.device(device)
         self.model = channels_last(model.to(self.device))
+        self.called: Any = torch.compile(self.model) if compiled else self.model
         self.images, self.held_out = images, held_out
         self.about = about or {}
         self.data = fingerprint(images, held_out)
@@ -119,7 +124,7 @@ class Trainer:
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(c.seed * 1_000_003 + self.step)
-            loss = self.objective.loss(self.model, clean, noisy, sigma)
+            loss = self.objective.loss(self.called, clean, noisy, sigma)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
@@ -138,6 +143,7 @@ class Trainer:
         *,
         save_every: float = 120.0,
         log_every: int = 50,
+        tell_every: float = 30.0,
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
@@ -152,7 +158,10 @@ class Trainer:
             dynamic_ncols=True,
             disable=None if progress else True,
         )
-        saved = last = time.monotonic()
+        silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
+        saved = told = last = time.monotonic()
+        if silent and self.seen < c.images:
+            print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
         with _stop_signals() as stop, bar:
@@ -169,19 +178,21 @@ class Trainer:
                 if now - saved > save_every:
                     self.save()
                     saved = time.monotonic()
-                    if progress and bar.disable:  # without a terminal: a line now and then
-                        self._print_progress(began, now)
+                if silent and now - told > tell_every:
+                    self._print_progress(began, now)
+                    told = now
             if losses:
                 self._log_loss(losses)
+                if silent:
+                    self._print_progress(began, time.monotonic())
             self.save()
         return self.seen >= c.images
 
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
-        print(
-            f"{self.seen:,} of {self.config.images:,} images, {left:.0f} min left", file=sys.stderr
-        )
+        told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
+        print(told, file=sys.stderr, flush=True)
 
     def validate(self) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data."""

@@ -9,6 +9,9 @@ error.
 
 from __future__ import annotations
 
+import sys
+import time
+
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -18,6 +21,8 @@ from basis.nn import Denoiser, VarianceHead
 from basis.training._objectives import Denoising
 from basis.training._sigmas import log_uniform
 from basis.training._signals import as_floats
+
+_TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
 
 
 def fit_variance(
@@ -56,7 +61,13 @@ def fit_variance(
     bar = tqdm(
         range(steps), desc="variance", dynamic_ncols=True, disable=None if progress else True
     )
+    silent, told = bool(progress and bar.disable), time.monotonic()
+    if silent:
+        print(f"learning how sure the network is: {steps * batch:,} images", file=sys.stderr)
     for step in bar:
+        if silent and time.monotonic() - told > _TELL_EVERY:
+            print(f"{step * batch:,} of {steps * batch:,} images seen", file=sys.stderr, flush=True)
+            told = time.monotonic()
         for group in optimizer.param_groups:
             group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
         pick = torch.randint(len(images), (batch,), generator=generator)

@@ -91,7 +91,8 @@ class Basis(Sampler):
             gamma2 = sigma**2 / self.weight + problem.mixing.noise**2
             for step in range(self.steps):
                 drift = problem.score(x, sigma)
-                drift.add_(problem.likelihood_score(x), alpha=1 / gamma2)
+                pull = problem.likelihood_score(x, math.sqrt(gamma2))
+                drift.add_(pull, alpha=1 / gamma2)
                 x = x.add(drift, alpha=eta)
                 if self.temperature:
                     x.add_(problem.noise.normal(x), alpha=self.temperature * math.sqrt(2 * eta))

@@ -88,8 +88,8 @@ def plain_alphas(mixing: Mixing) -> list[float]:
     alphas = mixing.weights
     if alphas is None or len(alphas) < 2 or mixing.noise or 0 in alphas:
         raise BasisError(
-            "sampler 'dirac' takes plain mixtures of at least two sources, without mask or noise; "
-            "use gibbs for this mixing"
+            "sampler 'dirac' takes plain mixtures of at least two sources, without mask, noise or "
+            "limits; use gibbs for this mixing"
         )
     return alphas
 

@@ -88,10 +88,11 @@ class Gibbs(Sampler):
         x = clean + above[0] * problem.noise.normal(clean)
         for step in range(slow):
             mean, variance = problem.moments(x, above[step])
+            drawn = mean
             if self.temperature:
                 noise = problem.noise.normal(x)
-                mean = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
-            clean = condition(problem, mean, variance, self.temperature)
+                drawn = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
+            clean = condition(problem, drawn, variance, self.temperature, mean=mean)
             x = clean + above[step + 1] * problem.noise.normal(x)
             yield State(x, above[step + 1], step + 1, self.steps, level_done=True)
         quick = self.steps - slow

@@ -1,0 +1,129 @@
+"""What a separation says of itself on screen and in its record: plausibility, draws and modes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from basis import Prior, Result
+    from basis._run_folder import RunFolder
+
+_LINES = 5  # mixtures that are told of one by one
+_LIGHT = 0.05  # modes below this weight are not told on screen
+
+
+def has_draws(result: Result) -> bool:
+    """Whether a result has several draws, which scatter."""
+    return result.drawn and result.samples.shape[1] > 1
+
+
+def in_order_of(result: Result, truth: Tensor) -> Result:
+    """The result with its sources, and those of its samples, in the order of the true ones."""
+    import torch
+
+    from basis import metrics
+
+    order = metrics.match(-metrics.squared_distances(result.sources, truth))
+    rows = list(enumerate(order))
+    changes: dict[str, Any] = {
+        "sources": torch.stack([result.sources[i][o] for i, o in rows]),
+        "samples": torch.stack([result.samples[i][:, o] for i, o in rows]),
+    }
+    if result.source_energies is not None:
+        changes["source_energies"] = torch.stack([result.source_energies[i][o] for i, o in rows])
+    return dataclasses.replace(result, **changes)
+
+
+def verdict_rows(result: Result) -> list[dict[str, Any]]:
+    """What a record says of every mixture's plausibility and modes."""
+    rows: list[dict[str, Any]] = [{} for _ in range(len(result.sources))]
+    if result.plausibility is None or result.plausible is None:
+        for row in rows:
+            row["plausibility"] = None
+    else:
+        told = zip(
+            rows,
+            result.plausibility.tolist(),
+            result.plausible.tolist(),
+            result.remarks,
+            strict=True,
+        )
+        for row, p, plausible, remark in told:
+            row["plausibility"] = round(p, 4)
+            row["plausible"] = plausible
+            if remark:
+                row["remark"] = remark
+    if result.samples.shape[1] > 1:
+        for row, modes in zip(rows, result.modes, strict=True):
+            row["modes"] = [
+                {"weight": mode.weight, "samples": [i + 1 for i in mode.members]} for mode in modes
+            ]
+    return rows
+
+
+def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior]) -> None:
+    """Says which mixtures are not plausible and why, and which have several explanations."""
+    if result.plausible is None:
+        without = next((p.name for p in priors if p.energies is None), priors[0].name)
+        print(
+            f"plausibility: not known, prior {without!r} has no typical energies to compare with "
+            "(basis priors measure)"
+        )
+    else:
+        print(f"plausible: {int(result.plausible.sum())} of {len(names)}")
+        doubted = [(n, r) for n, r in zip(names, result.remarks, strict=True) if r]
+        for name, remark in doubted[:_LINES]:
+            print(f"basis separate: warning: {name} is {remark}", file=sys.stderr)
+        if len(doubted) > _LINES:
+            print(
+                f"basis separate: warning: {len(doubted) - _LINES} more; run.json has them all",
+                file=sys.stderr,
+            )
+    if not has_draws(result):
+        return
+    several = [(n, m) for n, m in zip(names, result.modes, strict=True) if len(m) > 1]
+    for name, modes in several[:_LINES]:
+        weights = ", ".join(f"{m.weight:.2f}" for m in modes if m.weight >= _LIGHT)
+        print(f"{name}: {len(modes)} explanations, weights {weights}")
+    if len(several) > _LINES:
+        print(f"{len(several) - _LINES} more with several explanations; run.json has them all")
+
+
+def write_draws(
+    folder: RunFolder,
+    names: Sequence[str],
+    mixture: Tensor,
+    result: Result,
+    low: float | None,
+    high: float | None,
+    shown: int,
+) -> None:
+    """Every draw of every mixture as pictures, and all of the first mixtures in draws.png."""
+    from basis.panels import draws_panel, to_picture, write_picture
+
+    samples = result.samples
+    if samples.ndim == 6:
+        digits = max(2, len(str(samples.shape[1])))
+        for name, draws in zip(names, samples, strict=True):
+            for number, draw in enumerate(draws, start=1):
+                for i, image in enumerate(draw, start=1):
+                    file = f"{name}-draw{number:0{digits}d}-source{i}.png"
+                    write_picture(folder.path(file), to_picture(image, low=low, high=high))
+    modes = [
+        {i: rank for rank, mode in enumerate(one, start=1) for i in mode.members}
+        for one in result.modes[:shown]
+    ]
+    picture = draws_panel(
+        mixture[:shown],
+        samples[:shown],
+        modes=modes,
+        names=list(names[:shown]),
+        low=low,
+        high=high,
+    )
+    write_picture(folder.path("draws.png"), picture)
