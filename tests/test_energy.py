@@ -128,6 +128,7 @@ def two_modes(tmp_path_factory):
         sizes={"widths": (32,), "blocks": (1,), "fold": 1, "attention": 0, "embedding": 32},
         config=config,
         variance_images=12800,
+        energy_pairs=0,
         progress=False,
     )
     return exact, prior
@@ -180,7 +181,18 @@ def test_its_variance_is_learned_and_given(two_modes):
 def test_it_starts_from_a_score_prior_and_goes_on(tmp_path, capsys):
     score = tmp_path / "score"
     sizes = ["--widths", 8, 16, "--blocks", 1, 1, "--embedding", 16]
-    words = ["train", "--data", "sample", "--batch", 16, "--held-out", 16, *sizes]
+    words = [
+        "train",
+        "--data",
+        "sample",
+        "--batch",
+        16,
+        "--held-out",
+        16,
+        *sizes,
+        "--energy-pairs",
+        0,
+    ]
     assert main([str(w) for w in [*words, "--out", score, "--images", 64]]) == 0
     run = tmp_path / "energy"
     words += ["--architecture", "energy", "--init", score, "--out", run]

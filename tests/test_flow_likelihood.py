@@ -7,6 +7,7 @@ from basis import BasisError, separate
 from basis.mixings import mixture
 from basis.priors import FlowLikelihood, GaussianMixture, from_denoiser, with_likelihood
 from basis.samplers import Noise, Problem
+from basis.studies import likelihoods
 
 
 def hidden(exact):
@@ -101,6 +102,14 @@ def test_score_priors_choose_by_it(toy_prior):
     sources = chosen.samples[0].flatten(0, 1)
     known = exact.log_prob(sources, 1e-3).view(3, 2).sum(dim=1)
     assert known.argmax() == chosen.energies[0].argmin()
+
+
+def test_studies_take_it():
+    exact = correlated()
+    x = exact.sample(32, torch.Generator().manual_seed(4))
+    row = likelihoods(FlowLikelihood(hidden(exact), probes=None), x)
+    assert row.noiseless is None and row.sigma == 1e-3
+    assert row.noisy[0] == pytest.approx(likelihoods(exact, x).noisy[0], abs=0.5)
 
 
 def test_mistakes():
