@@ -162,7 +162,10 @@ def test_it_ranks_samples_by_its_density(two_modes):
     assert torch.corrcoef(ranks)[0, 1] > 0.95
     r = separate(good[:2].sum(dim=0)[None], prior, sampler="gibbs", steps=10, samples=4,
                  choose="likelihood")  # fmt: skip
-    summed = prior.log_prob(r.samples[0].flatten(0, 1), prior.sigma_min).view(4, 2).sum(dim=1)
+    assert prior.likelihood_sigma == pytest.approx(prior.spread / 3)
+    summed = (
+        prior.log_prob(r.samples[0].flatten(0, 1), prior.likelihood_sigma).view(4, 2).sum(dim=1)
+    )
     assert summed.argmax() == r.energies[0].argmin()
 
 

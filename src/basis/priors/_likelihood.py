@@ -113,6 +113,11 @@ class LikelihoodPrior(Prior):
         """The model, under the name that trained priors share."""
         return self.model
 
+    @property
+    def likelihood_sigma(self) -> float:
+        spreads = getattr(self.model, "likelihood_spreads", 0.0)
+        return min(max(self.sigma_min, spreads * self.spread), self.sigma_max)
+
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)
         s = as_sigmas(sigma, own)

@@ -138,6 +138,11 @@ class Prior(nn.Module, ABC):
         return self.cost
 
     @property
+    def likelihood_sigma(self) -> float:
+        """The noise level at which log p tells good clean signals from bad ones: the smallest."""
+        return self.sigma_min
+
+    @property
     def device(self) -> torch.device | None:
         """Where it computes, or None when it follows its input."""
         tensor = next(self.parameters(), next(self.buffers(), None))
