@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from basis._errors import BasisError
 from basis._files import write_text
 from basis._texts import markdown_code
 from basis.cli._arguments import (
