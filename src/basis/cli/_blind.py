@@ -54,7 +54,7 @@ def known_rows(args: argparse.Namespace) -> list[list[float]] | None:
     rows: list[list[float | None]] | None = args.alphas
     if is_unknown(args) and rows and len(rows[0]) == 1:
         rows = [[None, None]]
-    return rows and [[1.0 if a is None else a for a in row] for row in rows]
+    return [[1.0 if a is None else a for a in row] for row in rows] if rows else None
 
 
 def separate_blindly(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from basis._files import check_replaceable
+from basis._files import check_replaceable, check_room
 from basis._run_folder import RunFolder
 from basis.cli._arguments import (
     add_root,
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
         endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
         for ending in (*endings, "panel.png", "run.json"):
             check_replaceable(out / f"{stem}-{ending}")
+    check_room(out, sum(args.samples * photo[0].numel() for photo in photos))
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):
         folder = RunFolder(out, f"{stem}-run.json")
         grey = photo.mean(dim=0, keepdim=True)

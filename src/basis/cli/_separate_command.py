@@ -196,7 +196,7 @@ def run(args: argparse.Namespace) -> None:
     if has_draws(result):
         write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
-        states = _states_panel(names[:shown], mixture, result, low, high)
+        states = _states_panel(names[:shown], mixing.observe(mixture), result, low, high)
         write_picture(folder.path("states.png"), states)
     record = _record(args, names, result, truth, low, high)
     for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):

@@ -131,10 +131,9 @@ def _gradients(args: argparse.Namespace, priors: list[Prior], out: Path) -> tupl
 def _likelihoods(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     """The likelihood study: its tables, and its rows for the record."""
     from basis import mixings, studies
+    from basis.priors import with_likelihood
 
-    for prior in priors:
-        if not prior.has_likelihood:
-            raise BasisError(f"prior {prior.name!r} has no likelihood")
+    priors = with_likelihood(priors)
     pairs, alphas = _pairs(args), (1.0,) * args.k
     mixing = mixings.mixture(alphas, pairs.sources.shape[2])
     sampler = sampler_from(args)

@@ -54,14 +54,17 @@ def is_unknown(alphas: Any, sources: Any) -> bool:
     return isinstance(alphas, list | tuple) and any(a is None for a in alphas)
 
 
-def sources_of(
-    sources: int | str, alphas: Sequence[float | None] | str | None, mixing: Mixing | None
-) -> Sequence[float | None] | str | None:
-    """The alphas of so many sources; those that are given must agree."""
-    count = mixing.sources if mixing is not None else None if alphas is None else len(alphas)
+def told_alphas(
+    alphas: Any, sources: int | str | None, mixing: Mixing | None
+) -> Sequence[float] | None:
+    """The weights that were told, all of them known; a number of sources must agree with them."""
+    told: Sequence[float] | None = alphas
+    if sources is None:
+        return told
+    count = mixing.sources if mixing is not None else None if told is None else len(told)
     if count is not None and count != sources:
         raise BasisError(f"{count} weights for {sources} sources; give one for each")
-    return alphas if count is not None else (1.0,) * int(sources)
+    return told if count is not None else (1.0,) * int(sources)
 
 
 def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:

@@ -200,7 +200,7 @@ def saturated(problem: Problem) -> Tensor:
     _, high = problem.mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
     if high is None:
         return none
-    most, white = seen.amax(dim=1), max(highs)  # type: ignore[type-var]
+    most, white = seen.amax(dim=1), max(h for h in highs if h is not None)
     ties = (seen == most[:, None]).sum(dim=1)
     at_white = (most - white).abs() <= MET * problem.unit
     return (ties >= max(_TIES, _TIED * seen.shape[1])) & at_white & (most < _INNER * high)

@@ -17,7 +17,7 @@ from basis._errors import BasisError
 from basis._version import __version__
 from basis.data import Observed, open_mixtures, read_observation
 from basis.mixings import Mixing, WeightedMixing
-from basis.priors import Prior
+from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler, item_seeds
 from basis.separation._inputs import (
     PriorLike,
@@ -32,7 +32,7 @@ from basis.separation._nouns import (
     check_observation,
     is_unknown,
     make_sampler,
-    sources_of,
+    told_alphas,
 )
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
@@ -89,8 +89,8 @@ def separate(
         samples: Independent draws of the posterior per mixture; 1 with a sampler. An effort draws
             them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
-            "likelihood" (where the priors have one) or by the sum of "both". With a sampler "first"
-            is the default, with an effort "energy".
+            "likelihood" (score priors answer by their probability flow, at many evaluations) or by
+            the sum of "both". With a sampler "first" is the default, with an effort "energy".
         seed: The same seed gives an item the same separation in any batch and at any place in it.
             A mixture that is repeated in a batch is another draw each time: what counts is what was
             observed and how often it came before.
@@ -132,11 +132,10 @@ def separate(
         whole = read_observation(parts, given[0].shape, **fit)
         one_or_all = given[0] if len(given) == 1 else given
         return separate_unknown(whole, one_or_all, alphas, sources, mixing, **same, **options)
-    if sources is not None:
-        alphas = sources_of(sources, alphas, mixing)
-    if alphas is None and mixing is None:
-        alphas = brought
-    priors, mixing = check_nouns(given, alphas, mixing)
+    weights = told_alphas(alphas, sources, mixing)
+    if weights is None and mixing is None:
+        weights = brought
+    priors, mixing = check_nouns(given, weights, mixing)
     warn_of_weights(mixing, brought)
     observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
     m = check_observation(observed, priors, mixing)
@@ -145,12 +144,8 @@ def separate(
     plan = _plan(
         effort, sampler, samples, choose, finish, keep, options, priors=priors, mixing=mixing
     )
-    without = [p.name for p in priors if not p.has_likelihood]
-    if plan.ranking.by in ("likelihood", "both") and without:
-        raise BasisError(
-            f"prior {without[0]!r} has no likelihood to choose by; choose 'energy', which needs "
-            "none"
-        )
+    if plan.ranking.by in ("likelihood", "both"):
+        priors = with_likelihood(priors)
 
     started = time.perf_counter()
     workers = default_workers(m.device) if workers is None else workers
@@ -182,10 +177,10 @@ def separate(
             whole[part] = getattr(piece, name)
         return whole
 
-    sources = gather("best")
-    residual = metrics.rms(mixing.residual(sources, observed.to(sources)))
+    best = gather("best")
+    residual = metrics.rms(mixing.residual(best, observed.to(best)))
     return Result(
-        sources=sources,
+        sources=best,
         samples=gather("samples"),
         energies=gather("energies"),
         residual=residual,

@@ -55,11 +55,13 @@ def separate_unknown(
         if isinstance(sources, int) and sources != len(wanted):
             raise BasisError(f"{len(wanted)} alphas for {sources} sources; give one for each")
     told = [1.0 if a is None else a for a in wanted]
-    priors, plain = check_nouns(prior, told, None)
+    priors, plain = check_nouns([prior] if isinstance(prior, Prior) else list(prior), told, None)
     m = check_observation(mixture, priors, plain)
     seed, chunk = settings.get("seed", 0), settings.get("chunk", 128)
     with evaluating(priors):
-        found = find_weights(m, priors, wanted, seed=seed, chunk=chunk)
+        found = find_weights(
+            m, priors, wanted, seed=seed, chunk=chunk, progress=settings.get("progress")
+        )
     # Cloned out of inference mode, so that they can be used like any other tensor.
     alphas_found, spent = found.alphas.clone(), found.spent.clone()
     free = [i for i, a in enumerate(wanted) if a is None]
@@ -138,10 +140,11 @@ def _gather(
         assert r.plausibility is not None and r.source_energies is not None
         rows["plausibility"].append(r.plausibility[at])
         rows["source_energies"].append(_padded(r.source_energies[at], most, 0))
+    stacked: dict[str, Any] = {name: torch.stack(values) for name, values in rows.items()}
     widest = max(used, key=lambda r: r.sources.shape[1])
     return replace(
         widest,
-        **{name: torch.stack(values) for name, values in rows.items()},
+        **stacked,
         remarks=tuple(tried[k].remarks[int(places[i, k])] for i, k in enumerate(chosen.tolist())),
         spent=spent,
         seconds=sum(r.seconds for r in tried.values()),
