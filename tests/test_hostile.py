@@ -174,6 +174,13 @@ def test_outputs_never_replace_inputs(tmp_path, capsys):
     assert {p: p.read_bytes() for p in before} == before
 
 
+def test_a_folder_may_be_called_like_a_word(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cost").mkdir()
+    words = ["study", "cost", "--prior", "mnist", "--sampler", "gibbs", "--steps", "2"]
+    assert main([*words, "--out", "cost"]) == 0
+
+
 def test_protection_ends_with_the_block(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")

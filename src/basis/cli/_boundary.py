@@ -20,8 +20,9 @@ from basis._texts import one_line, printable
 UNUSABLE, UNEXPECTED, INTERRUPTED = 2, 70, 130
 """Exit codes: input that cannot be used; a fault of this program; Ctrl-C."""
 
-_NOT_READ = ("out", "json", "line", "command", "run", "name", "called", "data_root")
-"""Arguments that name no input, beside those that are no text."""
+_WORDS = ("kind", "names", "action", "architecture", "protocol", "sampler", "choose", "effort")
+_NOT_READ = ("out", "json", "line", "command", "run", "name", "called", "data_root", *_WORDS)
+"""Arguments that name no input, beside those that are no text; a folder may be called like a word."""
 
 _BESIDE_RESULTS = ("prior", "priors", "network")
 """Arguments that may name the folder that results go to: a prior's own folder is a place for what
