@@ -1,6 +1,7 @@
 """What is behind the page: uploads, the line, runs that can be stopped, and what is taken home."""
 
 import base64
+import dataclasses
 import io
 import json
 import struct
@@ -84,6 +85,25 @@ def test_python_and_command_do_what_the_page_did(separated, tmp_path, monkeypatc
         found = torch.from_numpy(arrays["sources"])
     expected = basis.metrics.reorder(separated.outcome.result.sources, separated.task.truth)
     assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_weights_that_are_not_told_are_estimated(tmp_path, monkeypatch):
+    task = dataclasses.replace(two_digits((1.0, 0.6), Way("mnist", "fast", 1)), told=False)
+    run = Run(task, LIMITS).start()
+    outcome = wait(run)
+    assert outcome.message == ""
+    weights = sorted(task.weights(outcome.result))
+    assert abs(weights[0] - 0.6) < 0.1 and abs(weights[1] - 1.0) < 0.1
+    assert "weight 0." in answer_view(run)
+    steps = [frame.step for frame in run.frames]
+    assert steps == sorted(steps) and run.total > 60  # both stages
+    assert run.frames[-1].residual < 0.1 < run.frames[0].residual
+    assert "--alphas unknown unknown" in command_lines(task)
+    write_files(run, tmp_path)
+    assert not json.loads((tmp_path / "run.json").read_text())["alphas_told"]
+    names: dict = {}
+    exec(python_lines(task), names)
+    assert torch.equal(names["result"].sources, outcome.result.sources)
 
 
 def test_files_to_take_home_are_whole_and_enough(separated, tmp_path, monkeypatch):
@@ -176,8 +196,6 @@ def test_a_run_ends_at_its_time_and_where_nobody_looks():
     ],
 )
 def test_what_cannot_be_asked_for_is_a_sentence(change, words):
-    import dataclasses
-
     outcome = wait(Run(dataclasses.replace(two_digits(), **change), LIMITS).start())
     assert words in outcome.message and outcome.result is None
 

@@ -172,11 +172,12 @@ def test_from_picking_digits_to_taking_sources_home(visit, tmp_path):
     page.get_by_role("button", name="How: prior").locator("visible=true").click()
     page.locator("#digits-draws input[type=number]").fill("2")
     page.keyboard.press("Tab")
+    page.get_by_role("button", name="How: prior").locator("visible=true").click()
     first = start(page)
     states = page.locator("#digits-live .chain").count()
     assert states == 2 and page.locator("#digits-live svg").count() == 3
     page.wait_for_timeout(700)
-    shot(page, "live")
+    shot(page, "live", full_page=True)
     said = finish(page)
     print(f"\nfirst change after {first:.1f} s; {said}")
     assert said.startswith("Done in")
@@ -198,7 +199,7 @@ def test_from_picking_digits_to_taking_sources_home(visit, tmp_path):
     assert float(noise) > 0.8
 
     names = page.locator("#digits-files").inner_text()
-    assert "source1.png" in names and "panel" in names and "run" in names
+    assert "source1" in names and "panel" in names and "run" in names
     for stem in ("source1", "panel", "run"):
         with page.expect_download() as waiting:
             page.locator(f"#digits-files a[download^={stem}]").first.click()
@@ -211,13 +212,16 @@ def test_from_picking_digits_to_taking_sources_home(visit, tmp_path):
     assert "basis.separate(" in code and 'load_images("sample")' in code
     assert "basis separate mixture.npz" in page.locator("#digits-command").inner_text()
 
-    # Another seed, another draw.
+    # Another seed, another draw; and nobody says the weights.
+    page.get_by_role("button", name="How: prior").locator("visible=true").click()
     page.locator("#digits-draws input[type=number]").fill("1")
     page.keyboard.press("Tab")
+    page.locator("#digits-unknown input").check()
     page.click("#digits-again")
     page.wait_for_selector("#digits-status .notice.busy")
     finish(page)
-    assert "seed 1" in page.inner_text("#digits-answer")
+    answer = page.inner_text("#digits-answer")
+    assert "seed 1" in answer and ("weight 0." in answer or "weight 1." in answer)
 
 
 def drag(page, selector, *points):

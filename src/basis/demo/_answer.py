@@ -44,13 +44,19 @@ def _sources(run: Run, answer: Tensor, result: Result) -> str:
         found = metrics.reorder(found, truth)
         each = [metrics.psnr(found[:, [i]], truth[:, [i]]).item() for i in range(k)]
         captions = [f"source {i + 1} · {each[i]:.1f} dB" for i in range(k)]
+    places = truth_order(run, result)
+    if not run.task.told:
+        weights = run.task.weights(result)
+        captions = [
+            f"{words} · weight {weights[places[i]]:.2f}" for i, words in enumerate(captions)
+        ]
         words = "Above what was found, below what was mixed; the separation never saw the latter."
     for i in range(k):
         both = picture(found[0, i], f"separated source {i + 1}", captions[i])
         if truth is not None:
             both += picture(truth[0, i], f"true source {i + 1}", "truth", "small")
         pictures.append(f'<div class="pair">{both}</div>')
-    remade = run.task.mixing()(found)
+    remade = run.task.mixing(result)(answer[:, 0])
     top = max(1.0, run.task.observed.max().item())
     pictures.append(
         '<div class="pair sum">'

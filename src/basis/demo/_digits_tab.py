@@ -64,11 +64,15 @@ def build(work: Work) -> None:
             with gr.Row():
                 sliders = [
                     gr.Slider(
-                        0, 1, 1.0, step=0.05, label=f"Weight of source {i + 1}", visible=i < 2,
+                        0, 1, 1.0, step=0.05, label=f"Weight {i + 1}", visible=i < 2,
                         min_width=150, elem_id=f"digits-weight{i + 1}",
                     )
                     for i in range(MOST)
                 ]  # fmt: skip
+            unknown = gr.Checkbox(
+                label="Weights unknown: they are estimated with the sources",
+                elem_id="digits-unknown",
+            )
         with gr.Column(scale=7, min_width=320):
             gr.HTML("<h2>3 · Pull them apart</h2>")
             pane.build_controls()
@@ -127,13 +131,14 @@ def build(work: Work) -> None:
     for slider in sliders:
         slider.input(drawn, [desk, *own], shown, trigger_mode="always_last", **quiet)
 
-    def ask(desk: Desk, way: Way, seed: int, count: int, *weights: float) -> Task:
+    def ask(desk: Desk, way: Way, seed: int, unknown: bool, count: int, *weights: float) -> Task:
         alphas = tuple(float(w) for w in weights[:count])
         sources, observed = mixed(desk, alphas)
         references = tuple(p.reference for p in desk.slots[:count])
-        return Task("separate", observed, alphas, way, seed, sources, references)
+        told = not unknown
+        return Task("separate", observed, alphas, way, seed, sources, references, told=told)
 
-    pane.wire(desk, own, ask)
+    pane.wire(desk, [unknown, *own], ask)
 
 
 def _put(

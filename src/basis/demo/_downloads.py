@@ -12,8 +12,10 @@ import torch
 from basis import metrics
 from basis._files import whole_file, write_text
 from basis.data import MixtureFile, write_mixture
+from basis.demo._answer import truth_order
 from basis.demo._recipes import command_lines, python_lines
 from basis.demo._run import Run
+from basis.mixings import mixture
 from basis.panels import pictures_panel, separation_panel, to_picture, write_picture
 
 
@@ -32,12 +34,13 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
 
     truth = task.truth if task.kind == "separate" else None
     if task.kind == "separate":
-        sources = answer[:, 0] if truth is None else metrics.reorder(answer[:, 0], truth)
+        places = truth_order(run, result)
+        sources = answer[:, 0, places]
         for i, image in enumerate(sources[0], start=1):
             write_picture(add(f"source{i}.png"), to_picture(image))
-        panel = separation_panel(
-            task.observed, sources, task.mixing(), truth=truth, title=str(task)
-        )
+        known = task.weights(result)
+        mixing = mixture([known[i] for i in places])
+        panel = separation_panel(task.observed, sources, mixing, truth=truth, title=str(task))
         weights = torch.tensor(task.alphas)
         write_mixture(add("mixture.npz"), MixtureFile(task.observed, truth, weights))
     else:
@@ -66,7 +69,8 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         "python": python_lines(task).splitlines(),
         "command": command_lines(task).splitlines(),
         "kind": task.kind,
-        "alphas": list(task.alphas),
+        "alphas": list(task.weights(result)),
+        "alphas_told": task.told,
         "seed": result.seed,
         "evaluations_per_mixture": result.evaluations,
         "seconds": round(result.seconds, 3),

@@ -50,6 +50,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .pic.smooth img { image-rendering: auto; }
 .pic figcaption { font-size: 0.8rem; color: var(--body-text-color-subdued); text-align: center; }
 .pics.found .pair { width: 132px; }
+.pics.found .small figcaption { white-space: nowrap; }
 .pics.found .small { width: 66px; margin: 6px auto 0; }
 .pics.large .pic { width: clamp(140px, 30%, 260px); }
 .pics.seen .pic { width: 130px; }
@@ -60,6 +61,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .chain-name { font-size: 0.78rem; color: var(--body-text-color-subdued); }
 .compared { grid-template-columns: repeat(auto-fit, minmax(220px, 1fr)); }
 .compared table { font-size: 0.85rem; width: 100%; }
+.compared th, .compared td { border: 0 !important; padding: 2px 4px !important; }
 .compared th { text-align: left; font-weight: 400; color: var(--body-text-color-subdued); }
 .compared td { text-align: right; font-variant-numeric: tabular-nums; }
 .curves { display: grid; gap: 8px; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr));

@@ -98,7 +98,7 @@ class Pane:
         )  # fmt: skip
         self.answer = gr.HTML("", elem_id=f"{self.name}-answer")
         with gr.Accordion("Take it home", open=True, visible=False) as self.home:
-            self.files = gr.Files(label="Download", elem_id=f"{self.name}-files")
+            self.files = gr.Files(label="Download", interactive=False, elem_id=f"{self.name}-files")
             self.python = gr.Code(
                 language="python", wrap_lines=True, label="The same in Python", interactive=False,
                 elem_id=f"{self.name}-python",

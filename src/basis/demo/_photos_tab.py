@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
@@ -69,11 +70,15 @@ def build(work: Work) -> None:
             with gr.Row():
                 sliders = [
                     gr.Slider(
-                        0, 1, 0.5, step=0.05, label=f"Weight of photo {i + 1}", min_width=150,
+                        0, 1, 0.5, step=0.05, label=f"Weight {i + 1}", min_width=150,
                         elem_id=f"photos-weight{i + 1}",
                     )
                     for i in range(2)
                 ]  # fmt: skip
+            unknown = gr.Checkbox(
+                label="Weights unknown: they are estimated with the photos",
+                elem_id="photos-unknown",
+            )
             with gr.Column(visible=False) as brush:
                 pad = canvas(
                     "Brush over what is to be filled in.", elem_id="photos-pad",
@@ -119,7 +124,7 @@ def build(work: Work) -> None:
         one = kind != "separate"
         return [
             *drawn(desk, kind, int(values[0]), *values[1:]),
-            *(gr.update(visible=not one) for _ in sliders),
+            *(gr.update(visible=not one) for _ in (*sliders, unknown)),
             gr.update(visible=kind == "inpaint"),
             gr.update(visible=kind != "colorize"),
             gr.update(value=_VERBS[kind]),
@@ -142,17 +147,20 @@ def build(work: Work) -> None:
     view.click(with_event(choose), [desk, *own], shown, **quiet)
     upload.upload(uploaded, [desk, upload, *own], shown, **quiet)
     more.click(turn, [desk], [desk, shelf], **quiet)
-    kind.change(turned, [desk, *own], [*shown, *sliders, brush, size, pane.go], **quiet)
+    kind.change(turned, [desk, *own], [*shown, *sliders, unknown, brush, size, pane.go], **quiet)
     size.change(drawn, [desk, *own], shown, **quiet)
     pad.submit(with_event(brushed), [desk, size], [desk], **quiet)
     pad.clear(wiped, [desk], [desk], **quiet)
     for slider in sliders:
         slider.input(drawn, [desk, *own], shown, trigger_mode="always_last", **quiet)
 
-    def ask(desk: Desk, way: Way, seed: int, kind: Kind, size: int, *weights: float) -> Task:
-        return _task(desk, way, seed, kind, int(size), weights, work)
+    def ask(
+        desk: Desk, way: Way, seed: int, unknown: bool, kind: Kind, size: int, *weights: float
+    ) -> Task:
+        asked = _task(desk, way, seed, kind, int(size), weights, work)
+        return replace(asked, told=not unknown or kind != "separate")
 
-    pane.wire(desk, own, ask)
+    pane.wire(desk, [unknown, *own], ask)
 
 
 def _task(
@@ -190,7 +198,7 @@ def _sized(desk: Desk, size: int) -> Desk:
 def _view(desk: Desk, kind: str, size: int, weights: tuple[float, ...]) -> str:
     """What the separation will see, and what it is not shown."""
     if kind == "separate":
-        return equation_view(_sized(desk, size), cast("tuple[float, ...]", weights))
+        return equation_view(_sized(desk, size), weights)
     told = notice(desk.told, "bad") if desk.told else ""
     chosen = desk.slots[0]
     if kind == "inpaint":

@@ -40,7 +40,11 @@ def python_lines(task: Task) -> str:
             ")",
         ]
         return "\n".join(lines)
-    told = f"alphas={_tuple(task.alphas)}"
+    told = (
+        f"alphas={_tuple(task.alphas)}"
+        if task.told
+        else f'alphas="unknown", sources={task.sources}'
+    )
     settings = _keywords(_settings(task))
     if indices := _indices(task):
         name, numbers = indices
@@ -80,7 +84,8 @@ def command_lines(task: Task) -> str:
         if indices := _indices(task):
             named = [f"{indices[0]}:{i}" for i in indices[1]]
             lines.append(shlex.join(["basis", "mix", *named, *weights, "--out", "mixture.npz"]))
-        words = ["basis", "separate", "mixture.npz", *weights]
+        told = weights if task.told else ["--alphas", *["unknown"] * task.sources]
+        words = ["basis", "separate", "mixture.npz", *told]
     words += ["--prior", task.way.prior]
     for name, value in _settings(task).items():
         words += ["--" + name.replace("_", "-"), f"{value:g}" if _number(value) else str(value)]

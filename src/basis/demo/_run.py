@@ -93,7 +93,7 @@ class Run:
         self.task, self.limits, self.ticket, self.threads = task, limits, ticket, threads
         self.frames: list[Frame] = []
         self.outcome: Outcome | None = None
-        self.done, self.total = 0, 0
+        self.done, self.total, self._before = 0, 0, 0
         self._stop, self._news = threading.Event(), threading.Condition()
         self._seen = time.monotonic()
         self._watching = 0.0
@@ -181,9 +181,11 @@ class Run:
 
     def _on_step(self, progress: Progress) -> None:
         now = time.monotonic()
-        self.done, self.total = progress.done, progress.total
+        if progress.done < self.done - self._before:  # another stage begins
+            self._before = self.total
+        self.done, self.total = self._before + progress.done, self._before + progress.total
         if self._stop.is_set():
-            raise Stopped(f"Stopped after {progress.done} of {progress.total} steps.")
+            raise Stopped(f"Stopped after {self.done} of {self.total} steps.")
         if now - self._seen > self.limits.idle:
             raise Stopped("Stopped, as nobody was looking.")
         if now - self.started > self.limits.seconds:
@@ -206,17 +208,27 @@ class Run:
         """chains: (chains, k, channels, height, width)."""
         guesses = self._problem.denoise(chains, progress.sigma)
         nats = _RANKING.energies(self._problem, chains[None], self._seeds).sum(dim=2)
-        observed = self._problem.observation.expand(len(chains), *[-1] * (chains.ndim - 2))
-        residual = metrics.rms(self._problem.mixing.residual(chains, observed))
         return Frame(
-            progress.done,
-            progress.total,
+            self.done,
+            self.total,
             progress.sigma,
             nats.mean().item(),
-            residual.mean().item(),
+            self._residual(chains).mean().item(),
             pixels(chains),
             pixels(guesses),
         )
+
+    def _residual(self, chains: Tensor) -> Tensor:
+        """How far the sum of each chain is from what is observed, (chains,)."""
+        observed = self._problem.observation
+        if self.task.told:
+            observed = observed.expand(len(chains), *[-1] * (chains.ndim - 2))
+            return metrics.rms(self._problem.mixing.residual(chains, observed))
+        # With the weights that fit it best, as the run's own are not known yet.
+        columns = chains.flatten(2).movedim(1, 2)
+        wanted = observed.flatten(1)[..., None].expand(len(chains), -1, -1)
+        weights = torch.linalg.lstsq(columns, wanted).solution
+        return metrics.rms((wanted - columns @ weights)[..., 0])
 
 
 def pixels(x: Tensor) -> Tensor:

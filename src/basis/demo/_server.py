@@ -84,7 +84,8 @@ def make_app(limits: Limits, password: str | None = None, folder: Path | None = 
         build_page(work),
         path="/",
         auth=None if password is None else (USER, password),
-        max_file_size=f"{int(3 * limits.megabytes)}mb",
+        # Above the page's own limit, which is told in a sentence; beyond this Gradio refuses.
+        max_file_size=f"{int(limits.megabytes) + 32}mb",
         show_error=True,
         ssr_mode=False,
         footer_links=[],

@@ -56,7 +56,7 @@ class Task:
     Attributes:
         kind: Sources of a sum, colours of a grey photo, or what lies under a mask.
         observed: (1, channels, height, width); of an inpainting the photo, masked or not.
-        alphas: The weights that the separation is told; one for the kinds of a single source.
+        alphas: The weights that the sources were mixed with; one for the kinds of a single source.
         way: How.
         seed: What everything is drawn from.
         truth: The sources that were mixed, (1, k, channels, height, width), where they are known.
@@ -100,12 +100,18 @@ class Task:
             )
         return prior if size == prior.shape[1:] else Tiled(prior, *size)
 
-    def mixing(self) -> Mixing:
-        """How the sources became what is observed."""
+    def mixing(self, result: Result | None = None) -> Mixing:
+        """How the sources became what is observed; with the weights that a result estimated."""
         if self.kind == "colorize":
             return grey(3)
-        mixing = mixture(self.alphas)
+        mixing = mixture(self.alphas if result is None else self.weights(result))
         return mixing if self.mask is None else mixing.masked(self.mask)
+
+    def weights(self, result: Result) -> tuple[float, ...]:
+        """The weights that a result goes by: those told, or estimated."""
+        if self.told or result.alphas is None:
+            return self.alphas
+        return tuple(result.alphas[0].tolist())
 
     def solve(self, progress: Callable[[Progress], None]) -> tuple[Tensor, Result]:
         """The answer as the page shows it, (1, draws or 1, k, channels, height, width), and the
@@ -126,9 +132,13 @@ class Task:
         settings = self.way.settings()
         if self.kind == "inpaint" and self.way.is_effort:
             settings = inpaint_settings(self)
-        prior, mixing = self.prior(), self.mixing()
+        settings |= (
+            {"mixing": self.mixing()}
+            if self.told
+            else {"alphas": "unknown", "sources": self.sources}
+        )
         result = separate(
-            self.observed, prior, mixing=mixing, seed=self.seed, progress=progress, **settings
+            self.observed, self.prior(), seed=self.seed, progress=progress, **settings
         )
         return result.sources[:, None], result
 

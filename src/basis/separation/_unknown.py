@@ -59,7 +59,9 @@ def separate_unknown(
     m = check_observation(mixture, priors, plain)
     seed, chunk = settings.get("seed", 0), settings.get("chunk", 128)
     with evaluating(priors):
-        found = find_weights(m, priors, wanted, seed=seed, chunk=chunk)
+        found = find_weights(
+            m, priors, wanted, seed=seed, chunk=chunk, progress=settings.get("progress")
+        )
     # Cloned out of inference mode, so that they can be used like any other tensor.
     alphas_found, spent = found.alphas.clone(), found.spent.clone()
     free = [i for i, a in enumerate(wanted) if a is None]

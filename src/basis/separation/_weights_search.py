@@ -12,7 +12,7 @@ has no minimum at the scale that was found. That is looked at for every mixture,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +22,7 @@ from basis.mixings import Mixing, WeightedMixing
 from basis.priors import Prior
 from basis.samplers import Noise, Problem, finish, geometric, item_seeds
 from basis.separation._plausibility import energy, judged_levels
+from basis.separation._result import Progress
 
 CHAINS, STEPS, CLIMB = 3, 36, 12
 """First guesses, and steps of every chain above and below the noise level where modes are
@@ -55,6 +56,7 @@ def find_weights(
     *,
     seed: int = 0,
     chunk: int = 128,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Weights:
     """Estimates the weights of plain mixtures.
 
@@ -64,11 +66,12 @@ def find_weights(
         given: The weights that are known, None for the others.
         seed: Of the chains.
         chunk: Chains advanced together.
+        progress: Called after every step, with the state of the chains.
     """
     seeds = item_seeds(observation, CHAINS, seed, "weights")
     each = max(1, chunk // CHAINS)
     parts = [
-        _find(observation[i : i + each], priors, given, seeds[i : i + each])
+        _find(observation[i : i + each], priors, given, seeds[i : i + each], progress)
         for i in range(0, len(observation), each)
     ]
     return Weights(
@@ -77,7 +80,11 @@ def find_weights(
 
 
 def _find(
-    m: Tensor, priors: Sequence[Prior], given: Sequence[float | None], seeds: list[list[int]]
+    m: Tensor,
+    priors: Sequence[Prior],
+    given: Sequence[float | None],
+    seeds: list[list[int]],
+    progress: Callable[[Progress], None] | None,
 ) -> Weights:
     items = torch.arange(len(m)).repeat_interleave(CHAINS)
     spent = torch.zeros(len(m), dtype=torch.long)
@@ -96,6 +103,9 @@ def _find(
         least = 1e-8 * problem.spread**2
         clean = problem.mixing.posterior_mean(mean, problem.observation, variance.clamp_min(least))
         x = clean + lower * problem.noise.normal(x)
+        if progress is not None:
+            state = x.unflatten(0, (len(m), CHAINS))
+            progress(Progress(step + 1, STEPS + CLIMB, lower, state))
     mean, _ = problem.moments(x, levels[-1])
     alphas = _regress(problem, mean, given)
     problem.mixing = WeightedMixing(alphas)
