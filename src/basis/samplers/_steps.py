@@ -93,14 +93,15 @@ def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:
     return condition(problem, mean, variance)
 
 
-def finish(problem: Problem, x: Tensor, sigma: float) -> Tensor:
+def finish(problem: Problem, x: Tensor, sigma: float, *, checked: bool = True) -> Tensor:
     """Takes off noise of level sigma and meets the observation, sources in their range.
 
     What is missing from the mixture goes to the places that the priors are least sure of. x and
-    what is returned are (batch, k, channels, *size).
+    what is returned are (batch, k, channels, *size). What blew up is refused where it is `checked`.
     """
     clean = posterior_denoise(problem, x, sigma)
-    check_finite(clean)
+    if checked:
+        check_finite(clean)
     return settle(problem, clean)
 
 

@@ -153,7 +153,10 @@ class Search:
         self.steps_done += r.sampler.total
         if checked:
             check_finite(state.x)
-        x = finish(problem, state.x, state.sigma) if r.finish else problem.clamp(state.x)
+        if r.finish:
+            x = finish(problem, state.x, state.sigma, checked=checked)
+        else:
+            x = problem.clamp(state.x)
         return x.unflatten(0, (len(active), r.chains))
 
     def _ordered(self, samples: Tensor) -> Tensor:

@@ -149,10 +149,12 @@ def plot_calibration(rows: Sequence[Calibration], path: str | Path) -> Path:
     """Coverage against the nominal level, and error against predicted error."""
     figure, (left, right) = new_figure(10, 4, 2)
     left.plot([0.4, 1], [0.4, 1], color="0.7", lw=1)
-    for row, color in zip(rows, COLORS * 9, strict=False):
-        left.plot(LEVELS, row.covered, "o-", ms=4, lw=1.3, color=color, label=row.name)
+    for number, row in enumerate(rows):
+        # Beyond the colours that there are, lines are dashed.
+        color, line = COLORS[number % len(COLORS)], "o-" if number < len(COLORS) else "s--"
+        left.plot(LEVELS, row.covered, line, ms=4, lw=1.3, color=color, label=row.name)
         wide, off = zip(*row.bins, strict=True)
-        right.plot(wide, off, "o-", ms=4, lw=1.3, color=color)
+        right.plot(wide, off, line, ms=4, lw=1.3, color=color)
     ends = right.get_xlim()
     right.plot(ends, ends, color="0.7", lw=1)
     left.set(xlabel="nominal", ylabel="truth in the interval")
