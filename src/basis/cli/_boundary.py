@@ -22,7 +22,7 @@ UNUSABLE, UNEXPECTED, INTERRUPTED = 2, 70, 130
 
 _WORDS = ("kind", "names", "action", "architecture", "protocol", "sampler", "choose", "effort")
 _NOT_READ = ("out", "json", "line", "command", "run", "name", "called", "data_root", *_WORDS)
-"""Arguments that name no input, beside those that are no text; a folder may be called like a word."""
+"""Arguments that name no input, beside those that are no text; folders may be named like words."""
 
 _BESIDE_RESULTS = ("prior", "priors", "network")
 """Arguments that may name the folder that results go to: a prior's own folder is a place for what
