@@ -509,24 +509,25 @@ def test_hub_names_are_fetched_and_absence_is_told(tiny_prior, tmp_path, monkeyp
     folder = write_prior(tiny_prior, tmp_path / "snapshot")
     asked = []
 
-    def snapshot(name, allow_patterns):
-        asked.append((name, allow_patterns))
+    def snapshot(name, revision, allow_patterns):
+        asked.append((f"{name} at {revision}", allow_patterns))
         return str(folder)
 
     monkeypatch.setattr(hub, "snapshot_download", snapshot)
     x = torch.rand(1, 1, 8, 8)
-    assert torch.equal(load_prior("hf:someone/digits").denoise(x, 0.1), tiny_prior.denoise(x, 0.1))
-    assert {name for name, _ in asked} == {"someone/digits"}
+    prior = load_prior("hf:someone/digits@v1")
+    assert torch.equal(prior.denoise(x, 0.1), tiny_prior.denoise(x, 0.1))
+    assert {name for name, _ in asked} == {"someone/digits at v1"}
     assert not any(p.endswith((".py", ".pt", ".pkl", "*")) for _, ps in asked for p in ps)
-    assert add_prior("hf:someone/digits", root=tmp_path / "root").name == "digits"
+    assert add_prior("hf:someone/digits@v1", root=tmp_path / "root").name == "digits"
     monkeypatch.undo()
 
-    def absent(name, allow_patterns):
+    def absent(name, revision, allow_patterns):
         raise hub.errors.LocalEntryNotFoundError("no connection\nand more lines")
 
     monkeypatch.setattr(hub, "snapshot_download", absent)
     with pytest.raises(BasisError, match="cannot be had from the model hub: no connection") as told:
-        load_prior("hf:someone/digits")
+        load_prior("hf:someone/digits@v1")
     assert "\n" not in str(told.value)
 
 

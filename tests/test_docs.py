@@ -19,6 +19,7 @@ README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 RAW = "https://raw.githubusercontent.com/basis-separation/basis-separation/main/"
 """Where pictures of the README are shown from, so that a package index shows them too."""
 PAGES = sorted((DOCS / "doors").glob("*.md"))
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -44,13 +45,17 @@ def prepare(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, DOCS / "method.md", README], ids=lambda page: f"{page.parent.name}-{page.stem}"
+    "page",
+    [*PAGES, *TUTORIALS, *sorted(DOCS.glob("*.md")), README],
+    ids=lambda page: f"{page.parent.name}-{page.stem}",
 )
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    if page.parent.name == "doors" and page.stem != "README":
+    if page in PAGES and page.stem != "README":
         assert blocks, "a door's page has an example"
         prepare(tmp_path)
+    if page in TUTORIALS and page.stem != "index":
+        assert blocks, "a tutorial has an example"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BASIS_DATA", str(tmp_path / "data"))
     names: dict[str, object] = {}
@@ -68,7 +73,9 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *DOCS.glob("*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name
+    "page",
+    [*DOCS.rglob("*.md"), *ROOT.glob("*.md")],
+    ids=lambda page: f"{page.parent.name}-{page.name}",
 )
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):

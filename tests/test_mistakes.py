@@ -109,7 +109,7 @@ def test_cards_that_lie_are_refused(tiny_prior, tmp_path):
         load_prior(folder)
     card["architecture"]["network"]["widths"] = [10**9, 10**9]
     (folder / "card.json").write_text(json.dumps(card))
-    with pytest.raises(BasisError, match="cannot be built"):
+    with pytest.raises(BasisError, match="widths must be a whole number"):
         load_prior(folder)
 
 

@@ -9,9 +9,9 @@ import torch
 
 import basis
 from basis import BasisError, GaussianMixture, mixture, separate
-from basis.priors import Energies, Tiled, quantiles
+from basis.priors import LIKELY, Energies, Tiled, quantiles
 from basis.samplers import Noise, Problem
-from basis.separation import LIKELY, energy, measure_energies, plan_for
+from basis.separation import energy, measure_energies, plan_for
 from basis.separation._plausibility import LEVELS, judge, saturated
 from basis.store import load_prior, read_card, update_card, write_prior
 

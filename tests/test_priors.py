@@ -157,7 +157,7 @@ def _damage(folder, how):
         ("no weights", "holds no"),
         ("card is text", "card.json cannot be read"),
         ("card lacks fields", "lacks name"),
-        ("pickle with the right checksum", "not a safetensors"),
+        ("pickle with the right checksum", "cannot be read as a safetensors"),
         ("other architecture", "does not fit"),
         ("unknown architecture", "known are diffusers, glow"),
     ],

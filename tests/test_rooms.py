@@ -18,7 +18,7 @@ PACKAGE = Path(basis.__file__).parent
 ORDER = (
     "foundation", "families", "nn", "mixings", "data", "metrics", "priors", "adapters", "store",
     "samplers", "panels", "separation", "training", "pairs", "perception", "baselines", "checks",
-    "bench", "studies", "reproduce", "cli",
+    "bench", "studies", "reproduce", "demo", "cli",
 )  # fmt: skip
 """A room imports rooms to its left only."""
 

@@ -166,7 +166,7 @@ def test_divergence_is_one_clear_line(tmp_path):
 
 def test_a_damaged_state_is_refused(tmp_path):
     (tmp_path / "state.safetensors").write_text("no")
-    with pytest.raises(BasisError, match="not a training state"):
+    with pytest.raises(BasisError, match="cannot be read as a training state"):
         trainer(tmp_path)
 
 

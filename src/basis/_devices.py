@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from basis._errors import BasisError
+from basis._texts import one_line
 
 if TYPE_CHECKING:
     import torch
@@ -20,9 +21,9 @@ def find_device(device: torch.device | str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        line = (str(error).splitlines() or [type(error).__name__])[0]
+        torch.zeros(1, device=found).item()  # which a device without memory of its own cannot do
+    except Exception as error:
+        line = one_line(error)
         raise BasisError(
             f"device {str(device)!r} cannot be used here: {line}; auto, cpu, or cuda where there "
             "is a GPU are accepted"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
 from basis._files import whole_file
+from basis._texts import markdown_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ class Table:
     def markdown(self) -> str:
         """The table in Markdown, as the documentation shows it."""
         lines = (self.header, ("---",) * len(self.header), *self.rows)
-        return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+        return "".join("| " + " | ".join(map(markdown_cell, line)) + " |\n" for line in lines)
 
 
 def require_matplotlib() -> None:

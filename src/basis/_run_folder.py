@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from basis._files import write_text
+from basis._files import is_input, write_text
+from basis._reading import read_json
 
 __all__ = ["RunFolder", "write_json"]
 
@@ -40,7 +41,9 @@ class RunFolder:
         path = self.folder / self.record
         write_json(path, {**entries, "files": sorted(self.names)})
         for name in earlier - {*self.names, self.record}:
-            (self.folder / name).unlink(missing_ok=True)
+            old = self.folder / name
+            if old.is_file() and not is_input(old):
+                old.unlink()
         return path
 
 
@@ -52,7 +55,7 @@ def write_json(path: str | Path, record: Mapping[str, Any]) -> None:
 def _listed(record: Path) -> set[str]:
     """The files that a record names, those of records that had no list from their mixtures."""
     try:
-        entries = json.loads(record.read_text(encoding="utf-8"))
+        entries = read_json(record, "a record")
         if "files" in entries:
             names = {str(name) for name in entries["files"]}
         else:

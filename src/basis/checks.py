@@ -97,6 +97,10 @@ def gaussian_errors(signals: Tensor, sigmas: Sequence[float]) -> list[float]:
 
     Values are taken as independent: a covariance of all of them cannot be had from a few hundred
     signals. It is the least that a trained prior must do better than.
+
+    Args:
+        signals: (n, channels, *size), of at least two signals.
+        sigmas: Noise levels; one error is returned for each.
     """
     variance = signals.double().var(dim=0)
     return [(variance / (variance + s**2)).mean().item() for s in sigmas]

@@ -92,7 +92,9 @@ def match(scores: Tensor) -> Tensor:
     from scipy.optimize import linear_sum_assignment
 
     rows = []
-    for item in scores.detach().cpu().double().numpy():
+    # What is no number is the worst match there is, and does not spoil the other items.
+    finite = scores.detach().cpu().double().nan_to_num(nan=-1e30, posinf=1e30, neginf=-1e30)
+    for item in finite.numpy():
         row, column = linear_sum_assignment(item, maximize=True)
         rows.append(torch.as_tensor(row[column.argsort()]))
     return torch.stack(rows).to(scores.device)
@@ -103,6 +105,9 @@ def reorder(estimate: Tensor, truth: Tensor) -> Tensor:
 
     They are matched by squared distance, which tells signals of any range apart; a PSNR that
     clamps sees all values below its range as one.
+
+    Shapes:
+        estimate, truth, and what is returned: (batch, k, channels, *size).
     """
     return _in_order(estimate, match(-squared_distances(estimate, truth)))
 
@@ -177,7 +182,7 @@ def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
 
 
 def residual_steps(residual: Tensor) -> Tensor:
-    """A root mean square of m - A x in 8-bit steps.
+    """A root mean square of m - A x, (batch,) or of any shape, in 8-bit steps.
 
     Below 1, a mixture is reproduced as exactly as a picture file stores it.
     """
@@ -204,7 +209,7 @@ class Summary:
 
 
 def summarise(values: Tensor) -> Summary:
-    """Mean, median and standard error of one value per item, as tables show them."""
+    """Mean, median and standard error of one value per item, (n,), as tables show them."""
     v = values.detach().double().flatten()
     spread = v.std().item() if len(v) > 1 else math.nan
     return Summary(v.mean().item(), v.quantile(0.5).item(), spread / math.sqrt(len(v)), len(v))

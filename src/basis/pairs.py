@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUPS", "Pairs", "Protocol", "draw_pairs"]
 
 Protocol = Literal["agnostic", "split"]
+"""Any two images, or one of each half of the classes."""
 
 GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "mnist": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),

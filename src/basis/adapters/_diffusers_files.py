@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from basis._errors import BasisError
-from basis._weights import put_weights, read_weights
+from basis._reading import read_json
+from basis._texts import one_line
+from basis._weights import build_fitting, put_weights, read_weights
 from basis.adapters._diffusers import DiffusersDenoiser
 
 WEIGHTS = "diffusion_pytorch_model"
@@ -41,11 +42,20 @@ def build_diffusers(
         raise BasisError(f"scheduler {name!r} is not one of diffusers' own")
     try:
         model = diffusers.UNet2DModel.from_config(dict(network))
-        return DiffusersDenoiser(
-            model, made.from_config(dict(scheduler)), tuple(pixels) if pixels else None
-        )
-    except (TypeError, ValueError, NotImplementedError) as error:
-        raise BasisError(f"diffusers cannot build this model: {error}") from error
+        return DiffusersDenoiser(model, made.from_config(dict(scheduler)), _black_and_white(pixels))
+    except (BasisError, MemoryError):
+        raise
+    except Exception as error:  # theirs, on configurations that do not go together
+        raise BasisError(f"diffusers cannot build this model: {one_line(error)}") from error
+
+
+def _black_and_white(pixels: Any) -> tuple[float, float] | None:
+    if not pixels:
+        return None
+    black, white = (float(value) for value in pixels)
+    if not -1e6 < black < white < 1e6:
+        raise ValueError(f"pixels must be [black, white] with white above black, not {pixels}")
+    return black, white
 
 
 def _library() -> Any:
@@ -67,17 +77,17 @@ def read_pipeline(folder: Path, pixels: Any = None) -> DiffusersDenoiser:
             "scheduler_config.json nor config.json with scheduler_config.json"
         )
     model, scheduler = found
-    module = build_diffusers(_read_json(model), _read_json(scheduler), pixels)
+    configs = _read_json(model), _read_json(scheduler)
     refusal = f"the weights in {model.parent} do not fit its config.json"
-    put_weights(module.network, read_weights(model.parent, WEIGHTS), refusal)
+    weights = read_weights(model.parent, WEIGHTS)
+    shapes = {n: t.shape for n, t in weights.items()}
+    module = build_fitting(lambda: build_diffusers(*configs, pixels), shapes, refusal)
+    put_weights(module.network, weights, refusal)
     return module
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BasisError(f"{path} cannot be read: {error}") from error
+    value = read_json(path, "a configuration")
     if not isinstance(value, dict):
         raise BasisError(f"{path} does not hold a configuration")
     return value

@@ -17,6 +17,9 @@ from pathlib import Path
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._reading import reading
+from basis._schema import check_fields
+from basis._weights import build_fitting
 from basis.adapters._tensorflow_checkpoint import read_checkpoint
 from basis.nn import Glow, GlowConfig
 from basis.priors import Ladder, LikelihoodPrior
@@ -129,8 +132,10 @@ def _read_flow(prefix: str | Path, size: int, noisy: bool) -> Glow:
     missing = [theirs for theirs, _ in names.values() if theirs not in variables]
     if missing:
         raise BasisError(f"{prefix} is no published Glow: it has no variable model/{missing[0]}")
-    model = Glow(config)
-    weights = {ours: layout(variables[theirs]) for ours, (theirs, layout) in names.items()}
+    with reading(prefix, "a published Glow"):
+        weights = {ours: layout(variables[theirs]) for ours, (theirs, layout) in names.items()}
+        shapes = {n: t.shape for n, t in weights.items()}
+        model = build_fitting(lambda: Glow(config), shapes, f"{prefix} is no published Glow")
     wrong = [n for n, p in model.named_parameters() if n in weights and weights[n].shape != p.shape]
     if wrong:
         raise BasisError(f"{prefix}: model/{names[wrong[0]][0]} has an unexpected shape")
@@ -152,26 +157,29 @@ def _config(prefix: str | Path, variables: dict[str, Tensor], size: int, noisy: 
         )
     if any(n.startswith("prior/y_emb/") for n in variables):
         raise BasisError(f"{prefix} is a class-conditional Glow; only unconditional ones are read")
-    levels = 1 + max(int(m[1]) for m in steps)
-    depth = 1 + max(int(m[2]) for m in steps)
-    squeezed = len(variables["0/0/invconv/W"])
+    levels = 1 + max(int(m[1][:9]) for m in steps)
+    depth = 1 + max(int(m[2][:9]) for m in steps)
+    if levels * depth > len(variables):
+        raise BasisError(f"{prefix} is no published Glow: it has too few variables for its steps")
     try:
+        squeezed = len(variables["0/0/invconv/W"])
         width = variables["0/0/f1/l_1/W"].shape[3]
         affine = variables["0/0/f1/l_last/W"].shape[3] == squeezed
-    except (KeyError, IndexError) as error:
+    except (KeyError, IndexError, TypeError) as error:
         raise BasisError(f"{prefix} is no published Glow: its couplings are missing") from error
     if size % 2**levels:
         raise BasisError(f"{prefix} has {levels} levels: size must be divisible by {2**levels}")
-    return GlowConfig(
-        channels=squeezed // 4,
-        size=size,
-        levels=levels,
-        depth=depth,
-        width=width,
-        coupling="affine" if affine else "additive",
-        scale="sigmoid",
-        lu=False,
-        learned_top="prior/p/W" in variables,
-        mean=0.5,
-        std=1.0 if noisy else 256 / 255,
-    )
+    sizes = {
+        "channels": squeezed // 4,
+        "size": size,
+        "levels": levels,
+        "depth": depth,
+        "width": width,
+        "coupling": "affine" if affine else "additive",
+        "scale": "sigmoid",
+        "lu": False,
+        "learned_top": "prior/p/W" in variables,
+        "mean": 0.5,
+        "std": 1.0 if noisy else 256 / 255,
+    }
+    return GlowConfig(**check_fields(GlowConfig, sizes, str(prefix)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 from basis._errors import BasisError
-from basis._weights import put_weights, read_pickle, tensors_of
+from basis._reading import read_text, reading
+from basis._schema import check_fields
+from basis._weights import build_fitting, put_weights, read_pickle, tensors_of
 from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
 from basis.priors import DenoiserPrior
 
@@ -39,23 +42,24 @@ def read_ncsn(
     try:
         width, channels = weights["begin_conv.weight"].shape[:2]
         levels = len(weights["normalizer.embed.weight"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise BasisError(
             f"{checkpoint} is no published NCSN: it has no begin_conv and normalizer.embed"
         ) from error
     published = _read_config(Path(config)) if config is not None else {}
     if published.get("logit_transform") == "true":
         raise BasisError(f"{config}: networks of logit-transformed images are not supported")
-    known = {
-        "size": int(published.get("image_size", 28 if channels == 1 else 32)),
+    known: dict[str, Any] = {
+        "size": int(float(published.get("image_size", 28 if channels == 1 else 32))),
         "sigma_max": float(published.get("sigma_begin", 1.0)),
         "sigma_min": float(published.get("sigma_end", 0.01)),
         **{key: value for key, value in sizes.items() if value is not None},
     }
-    try:
-        network = NCSN(NCSNConfig(channels=channels, width=width, levels=levels, **known))
-    except ValueError as error:
-        raise BasisError(f"{checkpoint}: {error}") from error
+    values = {"channels": channels, "width": width, "levels": levels, **known}
+    own = NCSNConfig(**check_fields(NCSNConfig, values, str(checkpoint)))
+    shapes = {n: t.shape for n, t in weights.items()}
+    with reading(checkpoint, "a published NCSN"):
+        network = build_fitting(lambda: NCSN(own), shapes, f"{checkpoint} is no published NCSN")
     put_weights(network, weights, f"{checkpoint} is no published NCSN, this does not fit")
     c = network.config
     shape = (c.channels, c.size, c.size)
@@ -65,14 +69,15 @@ def read_ncsn(
 
 def _read_config(path: Path) -> dict[str, str]:
     """The few values needed from a config.yml; Python objects in it are never built."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BasisError(f"{path} cannot be read: {error}") from error
+    text = read_text(path)
     found = dict(re.findall(r"^\s*(\w+):\s*([-+.\w]+)\s*$", text, flags=re.MULTILINE))
     for key in _KEYS[:3]:
         try:
-            float(found.get(key, 0))
-        except ValueError as error:
-            raise BasisError(f"{path}: {key} must be a number, not {found[key]}") from error
+            number = float(found.get(key, 1))
+        except ValueError:
+            number = math.nan
+        whole = key == "image_size"
+        if not 0 < number < 1e6 or (whole and number != int(number)):
+            kind = "a whole number of pixels" if whole else "a positive number"
+            raise BasisError(f"{path}: {key} must be {kind}, not {found[key]:.60}")
     return {key: found[key] for key in _KEYS if key in found}

@@ -8,6 +8,7 @@ which is what `tf.train.Saver` writes. Nothing in the files is executed.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._reading import check_regular
+from basis._texts import one_line
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
@@ -44,21 +47,29 @@ def read_checkpoint(
     Args:
         prefix: The path without `.index` (the index file itself will do too).
         wanted: Which variables to read; optimizer slots are often two thirds of a file.
+
+    Returns:
+        Tensors of any shape, with the axes in the order of TensorFlow.
     """
     prefix = str(prefix).removesuffix(".index")
     index = Path(f"{prefix}.index")
     try:
+        check_regular(index)
         table = index.read_bytes()
-    except OSError as error:
+    except (BasisError, OSError) as error:
         raise BasisError(
-            f"{index} cannot be read ({error.strerror}): give the prefix of an index file, as in "
+            f"{index} cannot be read ({one_line(error)}): give the prefix of an index file, as in "
             "model.ckpt for model.ckpt.index and model.ckpt.data-00000-of-00001"
         ) from error
     try:
         entries, shards = _read_index(table)
         return {n: _read_tensor(prefix, e, shards) for n, e in entries.items() if wanted(n)}
-    except (IndexError, struct.error, ValueError, UnicodeDecodeError) as error:
-        raise BasisError(f"{index} is not a TensorFlow checkpoint, or damaged: {error}") from error
+    except (BasisError, MemoryError):
+        raise
+    except Exception as error:  # bytes that are no such table lead anywhere
+        raise BasisError(
+            f"{index} is not a TensorFlow checkpoint, or damaged: {one_line(error)}"
+        ) from error
 
 
 def _read_index(table: bytes) -> tuple[dict[str, _Entry], int]:
@@ -178,9 +189,15 @@ def _read_tensor(prefix: str, entry: _Entry, shards: int) -> Tensor:
     if entry.kind not in _TYPES:
         raise ValueError(f"a variable has the unknown type {entry.kind}")
     dtype = np.dtype(_TYPES[entry.kind])
-    if int(np.prod(entry.shape, dtype=np.int64)) * dtype.itemsize != entry.size:
+    if math.prod(entry.shape) * dtype.itemsize != entry.size:
         raise ValueError("a variable's size is not that of its shape")
     path = Path(f"{prefix}.data-{entry.shard:05d}-of-{shards:05d}")
+    try:
+        check_regular(path)
+    except BasisError as error:
+        raise BasisError(f"{path} cannot be read: {error}") from error
+    if entry.offset + entry.size > path.stat().st_size:
+        raise BasisError(f"{path} is cut short: a variable lies beyond its end")
     try:
         with open(path, "rb") as file:
             file.seek(entry.offset)

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from basis._errors import BasisError
+from basis._texts import printable
 from basis._version import __version__
+from basis.cli._boundary import escape_streams, guarded
 
 _COMMANDS = {
     "separate": "pull mixtures apart: sources, a panel picture and a record",
@@ -29,6 +30,7 @@ _COMMANDS = {
     "priors": "list priors, show a card, add a prior, or measure its typical energies",
     "convert": "make a prior of a published NCSN or Glow checkpoint",
     "data": "list data sets, or download one",
+    "demo": "a page on this computer: mix, watch the sources come out, take them home",
 }
 
 
@@ -38,11 +40,12 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # One line: the usage is a --help away.
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line; returns the exit code (2 for input that cannot be used)."""
+    escape_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(
         prog="basis",
@@ -69,34 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
         parser.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
-    args.line = shlex.join(["basis", *words])
-    try:
-        args.run(args)
-    except BasisError as error:
-        print(f"basis {args.command}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"basis {args.command}: {error}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        print(
-            f"basis {args.command}: this needs more memory than there is; "
-            "ask for fewer or smaller images",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, on a processor or a graphics card."""
-    words = ("allocate memory", "out of memory")
-    return isinstance(error, MemoryError) or any(w in str(error).lower() for w in words)
+    args.line = printable(shlex.join(["basis", *words]))
+    return guarded(args, args.run)
 
 
 if __name__ == "__main__":

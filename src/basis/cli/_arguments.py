@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from basis._errors import BasisError
+from basis._files import check_room
 from basis._run_folder import write_json as write_json
+from basis._texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 
     from basis import Progress
     from basis.data import ImageSet
+
+
+_LEAST_ROOM = 1 << 20
+"""Bytes that any result needs: less is told before the work."""
 
 
 def number(text: str) -> float:
@@ -36,9 +43,12 @@ def number(text: str) -> float:
 def whole_number(text: str) -> int:
     """An integer, for argparse."""
     try:
-        return int(text)
+        value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r:.60}") from None
+    if not -(2**63) <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"must be a whole number below 2^63, not {text:.60}")
+    return value
 
 
 def seed_number(text: str) -> int:
@@ -55,8 +65,8 @@ def out_folder(text: str) -> Path:
     """
     path = Path(text)
     for place in (path, *path.parents):
-        if place.exists():
-            if not place.is_dir():
+        if os.path.lexists(place):
+            if not os.path.isdir(place):
                 raise BasisError(f"{place} is a file; --out takes a folder")
             try:
                 tempfile.TemporaryFile(dir=place).close()
@@ -64,12 +74,28 @@ def out_folder(text: str) -> Path:
                 raise BasisError(
                     f"nothing can be written to {place} ({error.strerror}); --out takes a folder"
                 ) from error
+            check_room(place, _LEAST_ROOM)
             break
     return path
 
 
+def say(line: object) -> None:
+    """Prints one line: what file names and cards bring along (new lines, codes that a terminal
+    obeys) is shown, not obeyed.
+    """
+    print(printable(line))
+
+
+def thread_count(text: str) -> int:
+    """A number of threads that a machine like this one can start, for argparse."""
+    value, most = natural(text), max(64, 4 * (os.cpu_count() or 1))
+    if value > most:
+        raise argparse.ArgumentTypeError(f"must be at most {most} on this machine, not {text}")
+    return value
+
+
 def _json_file(text: str) -> str:
-    if Path(text).is_dir():
+    if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text} is a folder; give a file")
     return text
 

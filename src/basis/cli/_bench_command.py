@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from basis._files import write_text
+from basis._texts import markdown_code
 from basis.cli._arguments import (
     add_json,
     add_pairs,
@@ -16,6 +17,7 @@ from basis.cli._arguments import (
     natural,
     out_folder,
     progress_bar,
+    say,
     write_json,
 )
 
@@ -113,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     signals = images.floats(slice(1000))
     growth = [_growth(prior, signals, mixtures, k) for mixtures, k in cases]
     tables = bench.markdown(rows, speed, growth, times=not args.no_times)
-    tables += f"\n`{args.line}`, version {__version__}\n"
+    tables += f"\n{markdown_code(args.line)}, version {__version__}\n"
     title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol}), {prior.name} prior"
     bench.plot_quality(rows, out / "bench.png", title, times=not args.no_times)
     write_text(out / "bench.md", tables)
@@ -131,7 +133,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         write_json(args.json, record)
     print("\n" + tables)
-    print(f"picture: {out / 'bench.png'}")
+    say(f"picture: {out / 'bench.png'}")
 
 
 def _print_row(row: Quality) -> None:

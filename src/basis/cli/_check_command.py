@@ -10,6 +10,7 @@ from basis.cli._arguments import (
     add_seed_and_device,
     device_from,
     natural,
+    say,
     write_json,
 )
 
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     signals = images.floats(slice(args.count)).to(prior.device or "cpu")
     findings = check_prior(prior, signals, seed=args.seed)
     for f in findings:
-        print(f"{'ok ' if f.sound else 'NOT'} {f.name:9} {f.text}")
+        say(f"{'ok ' if f.sound else 'NOT'} {f.name:9} {f.text}")
     summary, sound = verdict(findings), all(f.sound for f in findings)
     if args.json:
         record = {
@@ -60,4 +61,4 @@ def run(args: argparse.Namespace) -> None:
         write_json(args.json, record)
     if not sound:
         raise BasisError(f"prior {prior.name!r} is {summary}")
-    print(f"prior {prior.name!r} is {summary}")
+    say(f"prior {prior.name!r} is {summary}")

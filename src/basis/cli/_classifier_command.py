@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._arguments import add_root, number, out_folder, seed_number
+from basis.cli._arguments import add_root, number, out_folder, say, seed_number
 
 EPILOG = """\
 examples:
@@ -56,4 +56,4 @@ def run(args: argparse.Namespace) -> None:
     right = accuracy(model, test.images, test.labels)
     about = {"command": args.line, "accuracy": right, "images": len(test), "data": args.data}
     path = save_classifier(model, out, about)
-    print(f"names {right:.2%} of {len(test):,} test images correctly; written to {path}")
+    say(f"names {right:.2%} of {len(test):,} test images correctly; written to {path}")

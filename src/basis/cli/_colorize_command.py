@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from basis._files import check_replaceable, check_room
 from basis._run_folder import RunFolder
 from basis.cli._arguments import (
     add_root,
@@ -13,6 +14,7 @@ from basis.cli._arguments import (
     natural,
     out_folder,
     progress_bar,
+    say,
 )
 
 EPILOG = """\
@@ -51,9 +53,15 @@ def run(args: argparse.Namespace) -> None:
     out = out_folder(args.out)
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
     photos = [source_image(name, args.data_root) for name in args.photos]
-    for number, (name, photo) in enumerate(zip(args.photos, photos, strict=True), start=1):
-        stem = Path(name.replace(":", "-")).stem
-        stem = stem if len(photos) == 1 else f"{number}-{stem}"
+    stems = [Path(name.replace(":", "-")).stem for name in args.photos]
+    if len(stems) > 1:
+        stems = [f"{number}-{stem}" for number, stem in enumerate(stems, start=1)]
+    for stem in stems:
+        endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
+        for ending in (*endings, "panel.png", "run.json"):
+            check_replaceable(out / f"{stem}-{ending}")
+    check_room(out, sum(args.samples * photo[0].numel() for photo in photos))
+    for name, stem, photo in zip(args.photos, stems, photos, strict=True):
         folder = RunFolder(out, f"{stem}-run.json")
         grey = photo.mean(dim=0, keepdim=True)
         with progress_bar(f"colouring {name}") as progress:
@@ -84,4 +92,4 @@ def run(args: argparse.Namespace) -> None:
             "largest_difference_from_grey_in_8_bit_steps": off,
         }
         folder.finish(record)
-        print(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")
+        say(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._arguments import natural, number
+from basis.cli._arguments import natural, number, say
 
 EPILOG = """\
 examples:
@@ -56,4 +56,4 @@ def run(args: argparse.Namespace) -> None:
             size=args.size,
             name=args.name,
         )
-    print(f"prior: {folder}")
+    say(f"prior: {folder}")

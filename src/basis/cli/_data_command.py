@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from basis.cli._arguments import add_json, add_root, write_json
+from basis.cli._arguments import add_json, add_root, say, write_json
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +25,13 @@ def run(args: argparse.Namespace) -> None:
         if not args.name:
             raise BasisError("name what to download: basis data download mnist (or cifar10)")
         folder = download(args.name, args.data_root)
-        print(f"{args.name}: {folder}")
+        say(f"{args.name}: {folder}")
         return
     entries = catalogue(args.data_root)
-    print(f"data root: {data_root(args.data_root)}")
+    say(f"data root: {data_root(args.data_root)}")
     for entry in entries:
-        print(f"{entry.name:16} {entry.about}")
-        print(f"{'':16} {entry.where if entry.found else 'not there: ' + entry.how}")
+        say(f"{entry.name:16} {entry.about}")
+        say(f"{'':16} {entry.where if entry.found else 'not there: ' + entry.how}")
     if args.json:
         rows = [{k: str(v) for k, v in asdict(entry).items()} for entry in entries]
         write_json(args.json, {"data": rows})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from basis.cli._arguments import add_json, add_root, natural, write_json
+from basis.cli._arguments import add_json, add_root, natural, say, write_json
 
 EPILOG = """\
 examples:
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> None:
     extractor = load_network(args.network, weights=args.weights, root=args.data_root)
     found = compare(extractor, *sets, splits=args.splits)
     count, score = found.count, found.score
-    print(
+    say(
         f"{extractor.distance_name}: {found.distance:.4g}  "
         f"({count} images, {found.reference} of reference)"
     )
     spread = f" ± {score.deviation:.2f}" if score.deviation >= 0 else ""
     splits = min(args.splits, count)
-    print(f"{extractor.score_name}: {score.mean:.3f}{spread} over {splits} splits")
+    say(f"{extractor.score_name}: {score.mean:.3f}{spread} over {splits} splits")
     if args.json:
         write_json(args.json, {"command": args.line, **dataclasses.asdict(found)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli._arguments import add_json, add_pairs, add_root, write_json
+from basis.cli._arguments import add_json, add_pairs, add_root, say, write_json
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 EPILOG = """\
@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> None:
         each = [quality(s) for s in result.samples.unbind(1)]
         rows[f"{name}, best possible choice"] = torch.stack(each).amax(dim=0)
     for row, values in rows.items():
-        print(f"{row:40} {metrics.summarise(values)} dB")
+        say(f"{row:40} {metrics.summarise(values)} dB")
     residual = result.residual.max().item()
     in_steps = (low, high) == (0.0, 1.0)
     text = f"{residual * 255:.3f}/255" if in_steps else f"{residual:.3g}"
-    print(f"residual: largest rms {text} over the mixtures")
-    print(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
+    say(f"residual: largest rms {text} over the mixtures")
+    say(f"{result.evaluations} network evaluations per mixture, {result.seconds:.0f} s in all")
     if args.json:
         record = {
             "command": args.line,

@@ -11,6 +11,8 @@ from basis.cli._arguments import (
     device_from,
     natural,
     number,
+    out_folder,
+    say,
     training_set,
 )
 from basis.cli._field_flags import add_size_flags, sizes_from
@@ -58,10 +60,11 @@ def run(args: argparse.Namespace) -> None:
     """Trains all levels, or goes on training, and writes the prior."""
     from basis.training import TrainConfig, train_ladder
 
+    out = out_folder(args.out)
     names = ("batch", "lr", "adam_lr", "warmup", "score", "seed")
     train_ladder(
         training_set(args),
-        args.out,
+        out,
         sizes=sizes_from(args, find_family("glow")),
         config=TrainConfig(**{name: getattr(args, name) for name in names}),
         first=args.first,
@@ -70,5 +73,5 @@ def run(args: argparse.Namespace) -> None:
         held_out=args.held_out,
         about_data={"classes": sorted(set(args.classes))} if args.classes else None,
         device=device_from(args.device),
-        report=print,
+        report=say,
     )

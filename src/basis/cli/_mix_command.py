@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from basis.cli._arguments import add_noise, add_root, natural, number, seed_number
+from basis.cli._arguments import add_noise, add_root, natural, number, say, seed_number
 
 EPILOG = """\
 examples:
@@ -65,4 +65,4 @@ def run(args: argparse.Namespace) -> None:
     mixed = mixed.clamp(0, 1) if args.clip else mixed
     write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
     terms = [f"{a:g} x {n}" for a, n in zip(alphas, args.images, strict=True)]
-    print(f"{args.out}: {' + '.join(terms)}")
+    say(f"{args.out}: {' + '.join(terms)}")

@@ -13,6 +13,7 @@ from basis.cli._arguments import (
     device_from,
     natural,
     progress_bar,
+    say,
     whole_number,
     write_json,
 )
@@ -25,7 +26,7 @@ examples:
   basis priors                                   those that can be used by name
   basis priors mnist                             the card of one of them (a folder will do too)
   basis priors add runs/photos --name photos     a trained prior, or a diffusers pipeline
-  basis priors add hf:owner/name                 from the model hub (needs huggingface_hub)
+  basis priors add hf:owner/name@main            from the model hub (needs huggingface_hub)
   basis priors measure runs/photos --data photos/    typical energies, written into its card:
                                                  what results are compared with to be plausible
 """
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
         if not args.source:
             raise BasisError("basis priors add needs a folder or a name on the model hub")
         entry = add_prior(args.source, name=args.called, root=args.data_root)
-        print(f"added {entry.name}: basis check {entry.name} says whether it is sound")
+        say(f"added {entry.name}: basis check {entry.name} says whether it is sound")
         record: dict[str, Any] = {"added": entry.name, "card": entry.record()}
     elif args.name == "measure":
         record = _measure(args)
@@ -86,9 +87,9 @@ def run(args: argparse.Namespace) -> None:
     else:
         entries = list_priors(args.data_root)
         for entry in entries:
-            print(f"{entry.name:14} {_size(entry):32} {entry.title}")
+            say(f"{entry.name:14} {_size(entry):32} {entry.title}")
         if not entries:
-            print("no priors found; `basis train` makes one")
+            say("no priors found; `basis train` makes one")
         record = {"priors": [entry.record() for entry in entries]}
     if args.json:
         write_json(args.json, record)
@@ -128,7 +129,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
             ends = [curve[round(share * (len(curve) - 1))] for share in (0.05, 0.5, 0.95)]
             around = f"90 % of them from {ends[0]:.1f} to {ends[2]:.1f}"
             print(f"energies of {name}: median {ends[1]:.1f}, {around}")
-    print(f"written to {folder / CARD}")
+    say(f"written to {folder / CARD}")
     return {"measured": card.name, "energies": energies.to_dict()}
 
 
@@ -144,8 +145,8 @@ def _size(entry: PriorEntry) -> str:
 def _show(card: dict[str, Any], indent: str = "") -> None:
     for key, value in card.items():
         if isinstance(value, dict):
-            print(f"{indent}{key}:")
+            say(f"{indent}{key}:")
             _show(value, indent + "  ")
         else:
             text = value if isinstance(value, str) else json.dumps(value)
-            print(f"{indent}{key}: {text}")
+            say(f"{indent}{key}: {text}")

@@ -8,7 +8,7 @@ from importlib import resources
 
 from basis._discover import module_names
 from basis._errors import BasisError
-from basis.cli._arguments import add_root, add_seed_and_device, device_from, out_folder
+from basis.cli._arguments import add_root, add_seed_and_device, device_from, out_folder, say
 
 _ROOM = "reproduce/tables"
 
@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> None:
         )
     for section in sections:
         for table in section.tables:
-            print(f"\n{section.title}")
+            print()
+            say(section.title)
             for row in (table.header, *table.rows):
-                print("  " + " | ".join(row))
-    print(f"\nreport: {out / 'report.html'}")
+                say("  " + " | ".join(row))
+    print()
+    say(f"report: {out / 'report.html'}")

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from basis._texts import printable
+from basis.separation import has_draws
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from basis import Prior, Result
     from basis._run_folder import RunFolder
 
-_LINES = 5  # mixtures that are told of one by one
+_LINES = 5  # warnings that are told one by one
+_SHOWN = 24  # mixtures whose estimated weights are told
 _LIGHT = 0.05  # modes below this weight are not told on screen
-
-
-def has_draws(result: Result) -> bool:
-    """Whether a result has several draws, which scatter."""
-    return result.drawn and result.samples.shape[1] > 1
 
 
 def in_order_of(result: Result, truth: Tensor) -> Result:
@@ -27,6 +26,7 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     import torch
 
     from basis import metrics
+    from basis.mixings import WeightedMixing
 
     order = metrics.match(-metrics.squared_distances(result.sources, truth))
     rows = list(enumerate(order))
@@ -34,51 +34,41 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
         "sources": torch.stack([result.sources[i][o] for i, o in rows]),
         "samples": torch.stack([result.samples[i][:, o] for i, o in rows]),
     }
+    if result.alphas is not None:
+        changes["alphas"] = torch.stack([result.alphas[i][o] for i, o in rows])
+        if isinstance(result.mixing, WeightedMixing):
+            changes["mixing"] = WeightedMixing(changes["alphas"])
     if result.source_energies is not None:
         changes["source_energies"] = torch.stack([result.source_energies[i][o] for i, o in rows])
     return dataclasses.replace(result, **changes)
 
 
-def verdict_rows(result: Result) -> list[dict[str, Any]]:
-    """What a record says of every mixture's plausibility and modes."""
-    rows: list[dict[str, Any]] = [{} for _ in range(len(result.sources))]
-    if result.plausibility is None or result.plausible is None:
-        for row in rows:
-            row["plausibility"] = None
-    else:
-        told = zip(
-            rows,
-            result.plausibility.tolist(),
-            result.plausible.tolist(),
-            result.remarks,
-            strict=True,
-        )
-        for row, p, plausible, remark in told:
-            row["plausibility"] = round(p, 4)
-            row["plausible"] = plausible
-            if remark:
-                row["remark"] = remark
-    if result.samples.shape[1] > 1:
-        for row, modes in zip(rows, result.modes, strict=True):
-            row["modes"] = [
-                {"weight": mode.weight, "samples": [i + 1 for i in mode.members]} for mode in modes
-            ]
-    return rows
+def print_estimates(names: Sequence[str], result: Result) -> None:
+    """Weights and numbers of sources that were estimated."""
+    if result.alphas is None or (result.alphas_known is None and result.counts is None):
+        return
+    for name, alphas in list(zip(names, result.alphas.tolist(), strict=True))[:_SHOWN]:
+        told = " ".join(f"{a:.3f}" for a in alphas if a)
+        print(f"{name}: {sum(a != 0 for a in alphas)} sources, weights {told}")
+    if len(names) > _SHOWN:
+        print(f"{len(names) - _SHOWN} more mixtures; run.json has them all")
 
 
 def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior]) -> None:
     """Says which mixtures are not plausible and why, and which have several explanations."""
     if result.plausible is None:
+        print_estimates(names, result)
         without = next((p.name for p in priors if p.energies is None), priors[0].name)
         print(
             f"plausibility: not known, prior {without!r} has no typical energies to compare with "
             "(basis priors measure)"
         )
     else:
+        print_estimates(names, result)
         print(f"plausible: {int(result.plausible.sum())} of {len(names)}")
         doubted = [(n, r) for n, r in zip(names, result.remarks, strict=True) if r]
         for name, remark in doubted[:_LINES]:
-            print(f"basis separate: warning: {name} is {remark}", file=sys.stderr)
+            print(f"basis separate: warning: {printable(name)} is {remark}", file=sys.stderr)
         if len(doubted) > _LINES:
             print(
                 f"basis separate: warning: {len(doubted) - _LINES} more; run.json has them all",
@@ -89,7 +79,7 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
     several = [(n, m) for n, m in zip(names, result.modes, strict=True) if len(m) > 1]
     for name, modes in several[:_LINES]:
         weights = ", ".join(f"{m.weight:.2f}" for m in modes if m.weight >= _LIGHT)
-        print(f"{name}: {len(modes)} explanations, weights {weights}")
+        print(f"{printable(name)}: {len(modes)} explanations, weights {weights}")
     if len(several) > _LINES:
         print(f"{len(several) - _LINES} more with several explanations; run.json has them all")
 

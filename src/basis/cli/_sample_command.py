@@ -11,6 +11,7 @@ from basis.cli._arguments import (
     natural,
     out_folder,
     progress_bar,
+    say,
     write_json,
 )
 
@@ -57,4 +58,4 @@ def run(args: argparse.Namespace) -> None:
     write_picture(out / "samples.png", grid(images[:_SHOWN], _ROW, low=prior.low, high=prior.high))
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})
-    print(f"picture: {out / 'samples.png'}  images: {out / 'samples.npy'}")
+    say(f"picture: {out / 'samples.png'}  images: {out / 'samples.npy'}")

@@ -17,12 +17,19 @@ from basis.cli._arguments import (
     natural,
     number,
     out_folder,
+    say,
+)
+from basis.cli._blind import (
+    check_unknown,
+    is_unknown,
+    known_rows,
+    separate_blindly,
+    source_count,
+    weight,
 )
 from basis.cli._result_report import (
-    has_draws,
     in_order_of,
     print_verdict,
-    verdict_rows,
     write_draws,
 )
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
@@ -44,6 +51,8 @@ examples:
   basis separate sum.png --clipped                      a sum whose brightest pixels were cut off
   basis separate photo.jpg --convert --invert --resize  a photo of ink on paper, for the digits
   basis separate sample --k 4 --effort best             four digits in one picture
+  basis separate two.png --alphas unknown unknown       weights estimated with the sources
+  basis separate some.png --k unknown                   one to four sources, as many as it takes
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
   basis separate --sampler gibbs --help                 the settings of a sampler
 
@@ -64,13 +73,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--alphas",
-        type=number,
+        type=weight,
         nargs="+",
         action="append",
-        help="a weight per source (default: 1 1); given several times, one row for each of several "
-        "mixtures of the same sources",
+        help="a weight per source (default: 1 1), or unknown for those to estimate; given several "
+        "times, one row for each of several mixtures of the same sources",
     )
-    parser.add_argument("--k", type=natural, help="number of sources, all with alpha 1")
+    parser.add_argument(
+        "--k",
+        type=source_count,
+        help="number of sources, all with alpha 1, or unknown for 1 to 4",
+    )
     parser.add_argument(
         "--grey", action="store_true", help="the input is the channel mean (colourise)"
     )
@@ -110,10 +123,10 @@ class _Input:
 
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes sources, panel and record."""
-    from basis import metrics
+    from basis import metrics, mixings
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled
-    from basis.separation import overridden
+    from basis.separation import has_draws, overridden, verdict_rows
 
     sampler = sampler_from(args)
     out = out_folder(args.out)
@@ -123,16 +136,28 @@ def run(args: argparse.Namespace) -> None:
     given = _read(args, priors[0])
     mixture, truth, names = given.mixture, given.truth, given.names
     priors = _large_enough(priors, mixture)
-    mixing = _mixing(args, priors, given)
-    if given.weights:
-        told = overridden(mixing, given.weights[0])
+    if is_unknown(args):
+        most = 4 if args.k == "unknown" else int(args.k or 2)
+        _check_places(args, out, given, most, priors[0])
+        result, mixing = separate_blindly(args, mixture, priors, sampler)
+        truth = truth if truth is not None and truth.shape == result.sources.shape else None
+    else:
+        mixing = _mixing(args, priors, given)
+        if (
+            args.grey or mixture.shape[1] == priors[0].shape[0]
+        ):  # else `separate` says what is wrong
+            _check_truth(truth, mixing.sources, priors[0])
+        _check_places(args, out, given, mixing.sources, priors[0])
+        told = overridden(mixing, given.weights[0]) if given.weights else None
         if told:
             print(f"basis separate: warning: {told}", file=sys.stderr)
-    result = run_separation(
-        args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
-    )
+        result = run_separation(
+            args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
+        )
     if truth is not None:
         result = in_order_of(result, truth)
+    if is_unknown(args) and result.alphas is not None:
+        mixing = mixings.WeightedMixing(result.alphas)
     sources = result.sources
 
     low, high = priors[0].low, priors[0].high
@@ -142,7 +167,7 @@ def run(args: argparse.Namespace) -> None:
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],
-        mixing,
+        mixing.rows(slice(shown)),
         truth=None if truth is None else truth[:shown],
         names=names[:shown],
         title=title,
@@ -161,7 +186,7 @@ def run(args: argparse.Namespace) -> None:
     if has_draws(result):
         write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
-        states = _states_panel(names[:shown], mixture, result, low, high)
+        states = _states_panel(names[:shown], mixing.observe(mixture), result, low, high)
         write_picture(folder.path("states.png"), states)
     record = _record(args, names, result, truth, low, high)
     for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):
@@ -176,7 +201,32 @@ def run(args: argparse.Namespace) -> None:
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
     if shown < len(names):
         print(f"the picture shows the first {shown} of {len(names)} mixtures")
-    print(f"picture: {out / 'panel.png'}")
+    say(f"picture: {out / 'panel.png'}")
+
+
+def _check_truth(truth: Tensor | None, k: int, prior: Prior) -> None:
+    """Refuses known sources that nothing found could be compared with, before the work."""
+    if truth is not None and tuple(truth.shape[1:]) != (k, *prior.shape):
+        raise BasisError(
+            f"the file's sources have shape {tuple(truth.shape[1:])} each; {k} sources of this "
+            f"prior have {(k, *prior.shape)}"
+        )
+
+
+def _check_places(args: argparse.Namespace, out: Path, given: _Input, k: int, prior: Prior) -> None:
+    """Refuses results that would take the place of an input or find no room, before the work."""
+    from math import prod
+
+    from basis._files import check_replaceable, check_room
+
+    if len(prior.shape) == 3:
+        for name in given.names:
+            for i in range(k):
+                check_replaceable(out / f"{name}-source{i + 1}.png")
+    for name in ("sources.npz", "panel.png", "run.json"):
+        check_replaceable(out / name)
+    # Sources as numbers and as pictures, the mixture and the samples, hardly compressed.
+    check_room(out, 4 * len(given.names) * k * prod(prior.shape) * (2 + (args.samples or 1)))
 
 
 def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:
@@ -198,10 +248,11 @@ def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> N
 
 def _check_weights(args: argparse.Namespace) -> None:
     """Refuses weights that contradict each other before anything is read."""
+    check_unknown(args)
     rows = args.alphas or []
     if len({len(row) for row in rows}) > 1:
         raise BasisError("every --alphas must have one weight per source, all equally many")
-    if rows and args.k and len(rows[0]) != args.k:
+    if rows and isinstance(args.k, int) and len(rows[0]) not in (args.k, int(is_unknown(args))):
         raise BasisError(f"{len(rows[0])} alphas for k = {args.k}; give one alpha per source")
     if args.noise < 0:
         raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
@@ -227,7 +278,7 @@ def _from_data_set(args: argparse.Namespace) -> _Input:
             "a data set's name"
         )
     images = load_images(args.inputs[0], "test", root=args.data_root)
-    rows = args.alphas or [[1.0] * (args.k or max(2, len(args.prior or ())))]
+    rows = known_rows(args) or [[1.0] * (args.k or max(2, len(args.prior or ())))]
     pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
     mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
     mixed = mixed.clamp(max=1.0) if args.clipped else mixed

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._files import write_text
-from basis.cli._arguments import add_pairs, add_root, natural, out_folder, write_json
+from basis._texts import markdown_code
+from basis.cli._arguments import (
+    add_pairs,
+    add_root,
+    natural,
+    out_folder,
+    progress_bar,
+    say,
+    write_json,
+)
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
 
 if TYPE_CHECKING:
@@ -26,6 +35,12 @@ examples:
       bits per dimension of test images and of separated sources
   basis study cost --prior cifar10 --sides 32 64 256 --sampler gibbs --steps 98
       operations and seconds, for each pixel and step
+  basis study calibration --pairs 16 --samples 20 --sampler gibbs
+      coverage of intervals, with exact posteriors and on test mixtures
+  basis study weights --pairs 128 --effort fast
+      weights of 128 pairs, uniform in 0.25 to 0.75, estimated with the sources
+  basis study sources --pairs 32 --effort fast
+      the number of sources of 32 mixtures each of 1, 2 and 3
   basis study capacity --priors runs/small runs/large --pairs 64 --ways fast basis
       networks of different size on the same mixtures
   basis study plausibility --pairs 512 --effort fast
@@ -67,11 +82,11 @@ def run(args: argparse.Namespace) -> None:
     args.prior = args.priors or args.prior
     priors = priors_from(args)
     table, rows = _KINDS[args.kind](args, priors, out)
-    write_text(out / f"{args.kind}.md", f"{table}\n`{args.line}`\n")
+    write_text(out / f"{args.kind}.md", f"{table}\n{markdown_code(args.line)}\n")
     record = {"command": args.line, "data": args.data, "seed": args.seed, args.kind: rows}
     write_json(out / f"{args.kind}.json", record)
     print(table)
-    print(f"written to {out}")
+    say(f"written to {out}")
 
 
 def _pairs(args: argparse.Namespace) -> Pairs:
@@ -188,7 +203,97 @@ def _as_shape(images: Tensor, prior: Prior) -> Tensor:
     return images
 
 
+def _weights(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of unknown weights: its table, and its row for the record."""
+    from basis import separate
+    from basis.mixings import WeightedMixing
+    from basis.studies import random_weights, weight_errors, weights_table
+
+    (prior,), sampler, truth = priors, sampler_from(args), _pairs(args).sources
+    mixing = WeightedMixing(random_weights(args.pairs, seed=args.seed))
+    m = mixing(truth)
+    with progress_bar("weights unknown") as progress:
+        unknown = separate(
+            m,
+            prior,
+            alphas="unknown",
+            sources=2,
+            effort=args.effort,
+            sampler=sampler,
+            seed=args.seed,
+            chunk=args.chunk,
+            progress=progress,
+        )
+    known = run_separation(args, m, [prior], mixing, sampler, "weights known")
+    row = weight_errors(truth, mixing.alphas, unknown, known)
+    text = weights_table(row).markdown()
+    text += f"\n{way(args)}; {unknown.evaluations} evaluations per mixture, {known.evaluations} "
+    return text + "with known weights.\n", dataclasses.asdict(row)
+
+
+def _sources(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of unknown numbers of sources: its table, and its rows for the record."""
+    from basis import separate
+    from basis.data import load_images
+    from basis.pairs import draw_pairs
+    from basis.studies import counts_table
+
+    (prior,), sampler = priors, sampler_from(args)
+    images = load_images(args.data, "test", root=args.data_root)
+    found = []
+    for k in (1, 2, 3):
+        m = draw_pairs(images, args.pairs, k=k, seed=args.seed).sources.sum(dim=1)
+        with progress_bar(f"{k} sources") as progress:
+            result = separate(
+                m,
+                prior,
+                sources="unknown",
+                effort=args.effort,
+                sampler=sampler,
+                seed=args.seed,
+                chunk=args.chunk,
+                progress=progress,
+            )
+        assert result.counts is not None
+        found.append((k, result.counts))
+    rows = {str(k): counts.tolist() for k, counts in found}
+    return counts_table(found).markdown() + f"\n{way(args)}.\n", rows
+
+
+def _calibration(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The calibration study: its table and figure, and its rows for the record."""
+    from basis import mixings
+    from basis._figures import require_matplotlib
+    from basis.studies import (
+        calibration,
+        calibration_table,
+        exact_calibrations,
+        plot_calibration,
+    )
+
+    require_matplotlib()
+    sampler, draws = sampler_from(args), args.samples or 20
+    args.samples = draws
+    rows = exact_calibrations(48, draws, seed=args.seed)
+    for prior in priors:
+        pairs, alphas = _pairs(args), (1.0,) * args.k
+        label = f"{prior.name}, {way(args)}"
+        result = run_separation(
+            args, pairs.mix(alphas), [prior], mixings.mixture(alphas), sampler, label
+        )
+        # Pictures are rounded to 8 bits; where draws agree to less, there is nothing to tell.
+        half = 0.5 / 255
+        rows.append(calibration(f"{label}, all values", pairs.sources, result, tolerance=half))
+        name = f"{label}, values that deviate by 0.02 or more"
+        rows.append(calibration(name, pairs.sources, result, least=0.02, tolerance=half))
+    plot_calibration(rows, out / "calibration.png")
+    return calibration_table(rows).markdown(), [dataclasses.asdict(row) for row in rows]
+
+
 _KINDS = {
+    "calibration": _calibration,
+    "weights": _weights,
+    "sources": _sources,
     "gradients": _gradients,
     "likelihoods": _likelihoods,
     "cost": _cost,

@@ -8,8 +8,10 @@ from basis.cli._arguments import (
     add_root,
     add_training_set,
     device_from,
-    natural,
     number,
+    out_folder,
+    say,
+    thread_count,
     training_set,
     whole_number,
 )
@@ -42,7 +44,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="start a new run from this prior's weights; a U-Net may be larger than it",
     )
     parser.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
-    parser.add_argument("--threads", type=natural, help="CPU threads (default: torch's choice)")
+    parser.add_argument(
+        "--threads", type=thread_count, help="CPU threads (default: torch's choice)"
+    )
     parser.add_argument(
         "--compile",
         action="store_true",
@@ -87,11 +91,12 @@ def run(args: argparse.Namespace) -> None:
 
     if args.threads:
         torch.set_num_threads(args.threads)
+    out = out_folder(args.out)
     config = settings_from(args, TrainConfig)
     sizes = sizes_from(args, find_family(args.architecture))
     train(
         training_set(args),
-        args.out,
+        out,
         family=args.architecture,
         sizes=sizes,
         config=config,
@@ -105,5 +110,5 @@ def run(args: argparse.Namespace) -> None:
         root=args.data_root,
         device=device_from(args.device),
         compiled=args.compile,
-        report=print,
+        report=say,
     )

@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from basis._errors import BasisError
+from basis._reading import check_fits_memory, check_regular, reading
 
 NUMPY = (".npy", ".npz")
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz by name; the one of an .npy under the name ''."""
-    if not path.is_file():
-        raise BasisError(
-            f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
-        )
-    try:
+    check_regular(path)
+    with reading(
+        path, "a NumPy file", "accepted: .npy or .npz of numbers, without pickled objects"
+    ):
+        _check_sizes(path)
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"": loaded}
         with loaded:
             arrays = {key: loaded[key] for key in loaded.files}
-    except Exception as error:  # broken zips, headers and streams each have their own
-        raise BasisError(
-            f"{path} is not a NumPy file that can be read ({type(error).__name__}); "
-            "accepted: .npy or .npz of numbers, without pickled objects"
-        ) from error
     # np.load hands out members that are not arrays as raw bytes
     strays = [key for key, value in arrays.items() if not isinstance(value, np.ndarray)]
     if strays or not arrays:
         raise BasisError(f"{path} holds {', '.join(strays) or 'nothing'} instead of arrays")
     return arrays
+
+
+def _check_sizes(path: Path) -> None:
+    """Refuses arrays larger than the bytes they are stored in, or than memory, before any is made.
+
+    A compressed file of a few kilobytes can announce, and hold, any number of zeros.
+    """
+    if not zipfile.is_zipfile(path):
+        with open(path, "rb") as file:
+            _check_header(file, path.stat().st_size)
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_fits_memory(2 * sum(member.file_size for member in members), path)
+        for member in members:
+            with archive.open(member) as file:
+                _check_header(file, member.file_size)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Compares what the header of an .npy announces with the bytes there are."""
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError:
+        return  # no array: `np.load` says so, or hands it out as bytes
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    count: int = math.prod(int(side) for side in shape)
+    if any(side < 0 for side in shape) or count * dtype.itemsize > size:
+        raise ValueError(f"it announces shape {shape} of {dtype}, which its {size} bytes are not")
+    if dtype.itemsize == 0 and count:
+        raise ValueError(f"its values are {dtype}, which have no size")
 
 
 def pick(arrays: dict[str, np.ndarray], keys: Iterable[str], path: Path) -> np.ndarray:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import pickle
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from basis._errors import BasisError
+from basis._reading import check_regular, reading
 from basis.data._places import CIFAR_BATCHES, Split, missing
 
 CLASSES = (
@@ -25,16 +28,16 @@ CLASSES = (
     "truck",
 )
 
-# All that an array needs, under the names of either NumPy. Taken from an array itself, because
-# the module that holds the function was renamed.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-_ADMITTED = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): codecs.encode,
-}
+# What an array and its type ask for, under the names of either NumPy. None of them is ever called:
+# NumPy restoring an array from a crafted state would follow whatever addresses the state gives.
+_ADMITTED = (
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+)
+_LARGEST = 1 << 28  # bytes of a batch file; the published ones have 31 MB
+_BYTE_TYPES = ("u1", "|u1", "uint8", b"u1", b"|u1", b"uint8")
 
 
 def read_cifar(folder: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -49,25 +52,18 @@ def read_cifar(folder: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 3, 32, 32) and labels (n,) of one batch file."""
-    try:
-        with open(path, "rb") as file:
-            batch = _ArraysOnly(file, path).load()
-    except BasisError:
-        raise
-    except Exception as error:  # a broken pickle raises anything
-        raise BasisError(
-            f"{path} cannot be read as a CIFAR-10 batch ({type(error).__name__}); fetch it again"
-        ) from error
+    check_regular(path)
+    if path.stat().st_size > _LARGEST:
+        raise BasisError(f"{path} is not a CIFAR-10 batch: it is larger than {_LARGEST} bytes")
+    with reading(path, "a CIFAR-10 batch", "fetch it again"), open(path, "rb") as file:
+        _check_memo(file)
+        file.seek(0)
+        batch = _Recorder(file, path).load()
     if not isinstance(batch, dict):
         raise BasisError(f"{path} is not a CIFAR-10 batch: it holds no dictionary")
-    data = batch.get(b"data", batch.get("data"))
+    data = _pixels_of(batch.get(b"data", batch.get("data")))
     labels = batch.get(b"labels", batch.get("labels"))
-    if (
-        not isinstance(data, np.ndarray)
-        or data.dtype != np.uint8
-        or data.ndim != 2
-        or data.shape[1] != 3 * 32 * 32
-    ):
+    if data is None:
         raise BasisError(f"{path} is not a CIFAR-10 batch: `data` must be uint8 of shape (n, 3072)")
     if (
         not isinstance(labels, list)
@@ -81,16 +77,72 @@ def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 
-class _ArraysOnly(pickle.Unpickler):
+def _pixels_of(array: Any) -> np.ndarray | None:
+    """The values (n, 3072) of a recorded array of bytes; None where it is something else."""
+    if not isinstance(array, _Recorded) or array.what.name != "_reconstruct":
+        return None
+    match array.state:
+        case (int(), (int(count), 3072), _Recorded(_Name(_, "dtype"), args), order, content):
+            pass
+        case _:
+            return None
+    if not args or args[0] not in _BYTE_TYPES or order or not isinstance(content, bytes):
+        return None
+    if count < 0 or len(content) != count * 3072:
+        return None
+    return np.frombuffer(content, dtype=np.uint8).reshape(count, 3072).copy()
+
+
+def _encoded(text: Any, encoding: Any) -> bytes:
+    """The bytes that Python 3 writes as text in Latin-1 for the sake of Python 2."""
+    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+        raise pickle.UnpicklingError("it holds bytes in an encoding that no pickle uses")
+    return text.encode("latin-1")
+
+
+def _check_memo(file: BinaryIO) -> None:
+    """Refuses places to remember things at that lie beyond the file: room is made for all."""
+    for number, (code, value, _) in enumerate(pickletools.genops(file)):
+        if "PUT" in code.name and isinstance(value, int) and value > number:
+            raise pickle.UnpicklingError("it remembers more than it holds")
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A function or class that a pickle names; calling it only records the call."""
+
+    module: str
+    name: str
+
+    def __call__(self, *args: Any) -> _Recorded:
+        return _Recorded(self, args)
+
+
+@dataclass(slots=True, eq=False)
+class _Recorded:
+    """What would have been made by a call, and the state it would have been given."""
+
+    what: _Name
+    args: tuple[Any, ...]
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Recorder(pickle.Unpickler):
+    """Unpickles plain containers, text and numbers; of everything else only notes are taken."""
+
     def __init__(self, file: BinaryIO, path: Path) -> None:
         super().__init__(file, encoding="bytes")  # the batches were written by Python 2
         self.path = path
 
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ADMITTED[module, name]
-        except KeyError:
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if (module, name) == ("_codecs", "encode"):
+            return _encoded
+        if (module, name) not in _ADMITTED:
             raise BasisError(
-                f"{self.path} asks for {f'{module}.{name}'!r}, which is refused: "
+                f"{self.path} asks for {f'{module}.{name}'!r:.100}, which is refused: "
                 "a CIFAR-10 batch holds only NumPy arrays, lists, text and numbers"
-            ) from None
+            )
+        return _Name(module, name)

@@ -62,6 +62,7 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         ),
     ),
 }
+"""The files of each set that `download` fetches."""
 
 
 def download(

@@ -12,6 +12,7 @@ from typing import IO, cast
 import numpy as np
 
 from basis._errors import BasisError
+from basis._reading import check_fits_memory, check_regular, reading
 from basis.data._places import plain_or_gz
 
 _UBYTE = 0x08
@@ -19,6 +20,8 @@ _UBYTE = 0x08
 
 def is_idx(path: Path) -> bool:
     """Whether a file, compressed or not, begins like an idx file of bytes."""
+    if not path.is_file():
+        return False  # a pipe, which would be waited for
     try:
         with _open(path) as file:
             magic = file.read(4)
@@ -29,22 +32,27 @@ def is_idx(path: Path) -> bool:
 
 def read_idx(path: Path, ndim: int) -> np.ndarray:
     """The uint8 array of `ndim` axes in an idx file, plain or gzip."""
-    try:
-        with _open(path) as file:
-            header = file.read(4 + 4 * ndim)
-            if len(header) < 4 + 4 * ndim or header[:4] != bytes([0, 0, _UBYTE, ndim]):
-                raise BasisError(f"{path} is not an idx file of bytes with {ndim} axes")
-            shape = struct.unpack(f">{ndim}I", header[4:])
-            expected = math.prod(shape)
-            data = file.read(expected + 1)
-    except (OSError, EOFError, zlib.error, MemoryError, OverflowError) as error:
-        raise BasisError(
-            f"{path} cannot be read as an idx file ({type(error).__name__}); fetch it again"
-        ) from error
+    check_regular(path)
+    with reading(path, "an idx file", "fetch it again"), _open(path) as file:
+        header = file.read(4 + 4 * ndim)
+        if len(header) < 4 + 4 * ndim or header[:4] != bytes([0, 0, _UBYTE, ndim]):
+            raise BasisError(f"{path} is not an idx file of bytes with {ndim} axes")
+        shape = struct.unpack(f">{ndim}I", header[4:])
+        expected = math.prod(shape)
+        if expected > _most(path):
+            raise BasisError(f"{path} announces {expected} bytes and holds fewer; fetch it again")
+        check_fits_memory(2 * expected, path)
+        data = file.read(expected + 1)
     if len(data) != expected:
         held = f"{len(data)} bytes" if len(data) < expected else "more"
         raise BasisError(f"{path} announces {expected} bytes and holds {held}; fetch it again")
     return np.frombuffer(data, dtype=np.uint8).reshape(shape).copy()
+
+
+def _most(path: Path) -> int:
+    """The most bytes that a file can hold: deflate makes at most 1032 of one."""
+    size = path.stat().st_size
+    return 1032 * size if _is_compressed(path) else size
 
 
 def labels_beside(images: Path) -> Path | None:
@@ -56,6 +64,9 @@ def labels_beside(images: Path) -> Path | None:
 
 
 def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if _is_compressed(path) else open(path, "rb")
+
+
+def _is_compressed(path: Path) -> bool:
     with open(path, "rb") as file:
-        compressed = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path)) if compressed else open(path, "rb")
+        return file.read(2) == b"\x1f\x8b"

@@ -22,6 +22,10 @@ PICTURES = (
     ".pbm",
     ".pnm",
 )
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""The formats that files of these endings may have, whatever their ending says: left to itself
+Pillow takes a file for PostScript by its first bytes, and hands it to another program to run.
+"""
 SPLITS = ("train", "val", "test")
 
 

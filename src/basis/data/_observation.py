@@ -143,7 +143,7 @@ def fit_observation(
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """The tensor of an array of any strides and byte order; a copy only where torch needs one."""
+    """The tensor of an array of any shape, strides and byte order; a copy only where needed."""
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise BasisError(f"the array holds {array.dtype} values; uint8 or floats are accepted")
     native = array.astype(array.dtype.newbyteorder("="), copy=False)

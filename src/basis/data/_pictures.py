@@ -12,8 +12,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._reading import check_regular
 from basis.data._arrays import NUMPY, load_arrays, pick
-from basis.data._listing import PICTURES
+from basis.data._listing import FORMATS, PICTURES
 from basis.data._pixels import (
     as_batch,
     as_bytes,
@@ -66,10 +67,7 @@ def open_picture(path: Path) -> Image.Image:
 
     F is grey deeper than 8 bits, scaled to [0, 1].
     """
-    if not path.is_file():
-        raise BasisError(
-            f"{path} is a folder; give files" if Path(path).is_dir() else f"there is no file {path}"
-        )
+    check_regular(path)
     return _decode(path, path)
 
 
@@ -78,9 +76,9 @@ def _decode(source: Path | BinaryIO, path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source) as file:
+            with Image.open(source, formats=FORMATS) as file:
                 return _plain_mode(ImageOps.exif_transpose(file), path)
-    except BasisError:
+    except (BasisError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BasisError(

@@ -10,8 +10,10 @@ from typing import Literal
 from basis._errors import BasisError
 
 Split = Literal["train", "test"]
+"""The halves of a set: what priors are trained on, and what they are measured on."""
 
 NAMES = ("mnist", "cifar10", "sample", "sample-photos")
+"""Sets that `load_images` knows by name; the last two ship with the package."""
 
 MNIST_FOLDER = "MNIST/raw"
 MNIST_FILES = {

@@ -9,18 +9,29 @@ from typing import Any, Literal
 
 from basis._discover import import_modules
 from basis._errors import BasisError
+from basis._schema import check_fields
 
 
-def size_field(default: Any, text: str, *, flag: bool = True, least: int = 1) -> Any:
+def size_field(
+    default: Any,
+    text: str,
+    *,
+    flag: bool = True,
+    least: int = 1,
+    most: int = 65_536,
+    **bounds: float,
+) -> Any:
     """A field of a sizes dataclass.
 
     Args:
         default: Its value where none is given.
         text: What it is, in a few words, for help texts.
         flag: Whether it is the user's to choose; False for what the data or the training decide.
-        least: The smallest whole number that is accepted.
+        least, most: The smallest and largest whole number that is accepted.
+        bounds: Those of a number: `at_least`, `at_most`, or `above`, which it may not meet.
     """
-    return field(default=default, metadata={"help": text, "flag": flag, "least": least})
+    ranges = {"least": least, "most": most, **bounds}
+    return field(default=default, metadata={"help": text, "flag": flag, **ranges})
 
 
 def refer(reference: str) -> Any:
@@ -74,13 +85,13 @@ class Family:
         unknown = [name for name in values if name not in known]
         if unknown:
             raise BasisError(f"{self.kind} has no size {unknown[0]!r}; it has {', '.join(known)}")
-        return self.sizes(**{n: tuple(v) if isinstance(v, list) else v for n, v in values.items()})
+        return self.sizes(**check_fields(self.sizes, values, self.kind))
 
     def build_module(self, architecture: Mapping[str, Any]) -> Any:
         """The untrained module that a card's `architecture` describes."""
         if self.build is not None:
             return self.build(architecture)
-        return refer(self.module)(self.make_sizes(architecture["network"]))
+        return refer(self.module)(self.make_sizes(entry(architecture, "network")))
 
     def describe_module(self, module: Any) -> dict[str, Any] | None:
         """The `architecture` that `build_module` takes; None for a module of another family."""
@@ -88,8 +99,30 @@ class Family:
             return None
         if self.belongs is not None and not self.belongs(module):
             return None
-        entry = self.describe(module) if self.describe else {"network": asdict(module.config)}
-        return {"kind": self.kind, **entry}
+        told = self.describe(module) if self.describe else {"network": asdict(module.config)}
+        return {"kind": self.kind, **told}
+
+
+def entry(architecture: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object of entries that a card's `architecture` must hold under a name."""
+    found = architecture.get(name)
+    if not isinstance(found, Mapping):
+        raise BasisError(f"a card's architecture must hold {name} as an object, not {found!r:.60}")
+    return found
+
+
+def level(architecture: Mapping[str, Any], name: str, *, positive: bool = False) -> float:
+    """A number that a card's `architecture` must hold under a name."""
+    found = architecture.get(name)
+    if (
+        isinstance(found, bool)
+        or not isinstance(found, int | float)
+        or not -1e30 < found < 1e30  # NaN is refused too
+        or (positive and found <= 0)
+    ):
+        kind = "a positive number" if positive else "a number"
+        raise BasisError(f"a card's architecture must hold {name} as {kind}, not {found!r:.60}")
+    return float(found)
 
 
 def all_families() -> dict[str, Family]:
@@ -102,15 +135,15 @@ def find_family(kind: Any, *, trainable: bool = False) -> Family:
     """The family of this kind, or one line that names those there are."""
     families = all_families()
     names = [name for name, family in families.items() if family.trainable or not trainable]
-    if kind not in names:
-        raise BasisError(f"unknown architecture {kind!r}; known are {', '.join(names)}")
+    if not isinstance(kind, str) or kind not in names:
+        raise BasisError(f"unknown architecture {kind!r:.60}; known are {', '.join(names)}")
     return families[kind]
 
 
 def describe_module(module: Any) -> dict[str, Any]:
     """The `architecture` entry of a card from which this module can be built again."""
     for family in all_families().values():
-        entry = family.describe_module(module)
-        if entry is not None:
-            return entry
+        told = family.describe_module(module)
+        if told is not None:
+            return told
     raise BasisError(f"a {type(module).__name__} cannot be described by a card")

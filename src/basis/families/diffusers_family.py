@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from basis.families._family import Family, refer
+from basis.families._family import Family, entry, refer
 
 
 def _build(architecture: Mapping[str, Any]) -> Any:
     build = refer("basis.adapters:build_diffusers")
-    return build(architecture["network"], architecture["scheduler"], architecture.get("pixels"))
+    network, scheduler = (entry(architecture, name) for name in ("network", "scheduler"))
+    return build(network, scheduler, architecture.get("pixels"))
 
 
 FAMILY = Family(

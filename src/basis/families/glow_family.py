@@ -21,7 +21,7 @@ class GlowConfig:
 
     channels: int = size_field(1, "channels of the data", flag=False)
     size: int = size_field(28, "side of the images", flag=False)
-    levels: int = size_field(2, "halvings of the side")
+    levels: int = size_field(2, "halvings of the side", most=16)
     depth: int = size_field(8, "steps per level")
     width: int = size_field(96, "hidden channels of a coupling")
     coupling: Literal["affine", "additive"] = size_field("affine", "kind of coupling")
@@ -33,7 +33,7 @@ class GlowConfig:
     conditioned: bool = size_field(False, "one flow for all noise levels", flag=False)
     embedding: int = size_field(64, "numbers that describe the noise level")
     mean: float = size_field(0.5, "mean of the data's values", flag=False)
-    std: float = size_field(1.0, "standard deviation of the data's values", flag=False)
+    std: float = size_field(1.0, "standard deviation of the data's values", flag=False, above=0.0)
 
 
 FAMILY = Family(

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from basis._errors import BasisError
 from basis.families import glow_family
-from basis.families._family import Family, refer
+from basis.families._family import Family, entry, level, refer
 
 
 def _build(architecture: Mapping[str, Any]) -> Any:
-    flow = {"network": architecture["network"]}
-    sigmas = [float(s) for s in architecture["sigmas"]]
+    flow = {"network": entry(architecture, "network")}
+    given = architecture.get("sigmas")
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 1000:
+        raise BasisError(f"a ladder's sigmas must be a list of noise levels, not {given!r:.60}")
+    sigmas = [level({"sigma": s}, "sigma", positive=True) for s in given]
     return refer("basis.priors:Ladder")({s: glow_family.FAMILY.build_module(flow) for s in sigmas})
 
 

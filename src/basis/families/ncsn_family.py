@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from basis.families._family import Family, refer, size_field
+from basis.families._family import Family, entry, refer, size_field
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class NCSNConfig:
     width: int = size_field(64, "channels of the finest stage")
     levels: int = size_field(10, "noise levels")
     # Not the training's --sigma-min and --sigma-max, whose defaults are another range.
-    sigma_max: float = size_field(1.0, "largest noise level", flag=False)
-    sigma_min: float = size_field(0.01, "smallest noise level", flag=False)
+    sigma_max: float = size_field(1.0, "largest noise level", flag=False, above=0.0)
+    sigma_min: float = size_field(0.01, "smallest noise level", flag=False, above=0.0)
 
 
 def _build(architecture: Mapping[str, Any]) -> Any:
-    network = refer("basis.nn:NCSN")(FAMILY.make_sizes(architecture["network"]))
+    network = refer("basis.nn:NCSN")(FAMILY.make_sizes(entry(architecture, "network")))
     return refer("basis.nn:NCSNDenoiser")(network)
 
 

@@ -18,7 +18,7 @@ class PixelCNNConfig:
     kernel: int = size_field(5, "side of the convolutions")
     embedding: int = size_field(64, "numbers that describe the noise level")
     mean: float = size_field(0.5, "mean of the data's values", flag=False)
-    std: float = size_field(0.5, "standard deviation of the data's values", flag=False)
+    std: float = size_field(0.5, "standard deviation of the data's values", flag=False, above=0.0)
 
 
 FAMILY = Family(

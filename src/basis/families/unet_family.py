@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from basis.families._family import Family, refer, size_field
+from basis.families._family import Family, entry, level, refer, size_field
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,23 @@ class UNetConfig:
     """
 
     channels: int = size_field(1, "channels of the data", flag=False)
-    fold: int = size_field(2, "pixels per side laid into channels")
+    fold: int = size_field(2, "pixels per side laid into channels", most=64)
     widths: tuple[int, ...] = size_field((48, 96), "channels per level")
     blocks: tuple[int, ...] = size_field((2, 4), "residual blocks per level")
     attention: int = size_field(1, "coarsest levels with attention", least=0)
     head_width: int = size_field(32, "channels of one attention head")
     embedding: int = size_field(128, "numbers that describe the noise level")
-    dropout: float = size_field(0.0, "share dropped in training")
-    dims: int = size_field(2, "axes after the channels", flag=False)
+    dropout: float = size_field(0.0, "share dropped in training", at_least=0.0, at_most=0.99)
+    dims: int = size_field(2, "axes after the channels", flag=False, most=3)
 
 
 def build_around(module: str, architecture: Mapping[str, Any]) -> Any:
     """A module of this reference around the U-Net that a card's `architecture` describes."""
-    config = FAMILY.make_sizes(architecture["network"])
+    config = FAMILY.make_sizes(entry(architecture, "network"))
     head = refer("basis.nn:VarianceHead")(config) if architecture.get("variance") else None
     network = refer("basis.nn:UNet")(config)
-    return refer(module)(network, architecture["mean"], architecture["std"], head)
+    mean, std = level(architecture, "mean"), level(architecture, "std", positive=True)
+    return refer(module)(network, mean, std, head)
 
 
 def describe_around(module: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class VAEConfig:
     draws: int = size_field(4, "draws that estimate the evidence bound")
     embedding: int = size_field(64, "numbers that describe the noise level")
     mean: float = size_field(0.5, "mean of the data's values", flag=False)
-    std: float = size_field(0.5, "standard deviation of the data's values", flag=False)
+    std: float = size_field(0.5, "standard deviation of the data's values", flag=False, above=0.0)
 
 
 FAMILY = Family(

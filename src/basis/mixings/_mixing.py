@@ -285,7 +285,7 @@ class Mixing(ABC):
 
 
 def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
-    """x between bounds that are numbers, tensors or None."""
+    """x, of any shape, between bounds that are numbers, tensors that broadcast to it, or None."""
     if low is None and high is None:
         return x
     return x.clamp(low, high)  # type: ignore[arg-type]

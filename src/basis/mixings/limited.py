@@ -74,6 +74,9 @@ class Limited(Mixing):
     def fit(self, shape: tuple[int, ...]) -> Limited:
         return self._around(self.exact.fit(shape))
 
+    def rows(self, rows: Tensor | slice) -> Limited:
+        return Limited(self.exact.rows(rows), self.low, self.high, self.step)
+
     def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
         return self.exact.reach(low, high)
 

@@ -219,7 +219,12 @@ def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMi
 
 
 def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
-    """Several mixtures of the same sources: a row of alphas each, stacked along the channels."""
+    """Several mixtures of the same sources: a row of alphas each, stacked along the channels.
+
+    Args:
+        alphas: Weights, (mixtures, sources).
+        channels: Of each source. What is observed has mixtures * channels of them.
+    """
     try:
         rows = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -92,7 +92,13 @@ def train_classifier(
 
 
 def accuracy(model: Classifier, images: Tensor, labels: Tensor) -> float:
-    """The share of images whose class the classifier names correctly."""
+    """The share of images whose class the classifier names correctly.
+
+    Args:
+        model: The classifier.
+        images: uint8, (n, channels, height, width).
+        labels: The true classes, int64 (n,).
+    """
     with torch.inference_mode():
         right = [
             (model(x.float().div(255))[1].argmax(dim=1) == y).sum()

@@ -27,10 +27,18 @@ class FeatureExtractor:
         channels: The channels that the network takes. Grey images are repeated for a network of
             colour images; colour images are refused by a network of grey ones.
         batch: Images at once.
+        side: The side of the images that the network takes; None for any.
     """
 
-    def __init__(self, name: str, module: nn.Module, channels: int, batch: int = 64) -> None:
-        self.name, self.channels, self.batch = name, channels, batch
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        channels: int,
+        batch: int = 64,
+        side: int | None = None,
+    ) -> None:
+        self.name, self.channels, self.batch, self.side = name, channels, batch, side
         self.module = module.eval().requires_grad_(False)
 
     @property
@@ -62,6 +70,11 @@ class FeatureExtractor:
         if x.ndim != 4:
             raise BasisError(
                 f"{self.name} takes pictures (n, channels, height, width), not {tuple(x.shape)}"
+            )
+        if self.side is not None and tuple(x.shape[2:]) != (self.side, self.side):
+            raise BasisError(
+                f"{self.name} takes images of {self.side}x{self.side} pixels, not "
+                f"{x.shape[3]}x{x.shape[2]}; --size {self.side} cuts and scales them"
             )
         if x.shape[1] == self.channels:
             return x

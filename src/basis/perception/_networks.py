@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from safetensors import safe_open
 from torch import nn
 
 from basis._errors import BasisError
 from basis._files import whole_file
-from basis._weights import read_pickle, read_safetensors, tensors_of
+from basis._reading import parse_json, reading
+from basis._schema import check_fields
+from basis._weights import (
+    build_fitting,
+    read_header,
+    read_pickle,
+    read_safetensors,
+    tensors_of,
+)
 from basis.data import Published, checksum, data_root, fetch
 from basis.perception._classifier import Classifier
 from basis.perception._efficientnet import load_efficientnet
@@ -105,13 +113,26 @@ def save_classifier(model: Classifier, folder: str | Path, about: dict[str, obje
 
 def _load_classifier(folder: Path, name: str) -> FeatureExtractor:
     path = folder / _CLASSIFIER_FILE
-    state = read_safetensors(path)
-    with safe_open(path, framework="pt") as file:
-        config = json.loads((file.metadata() or {}).get("classifier", "{}"))
+    shapes, told = read_header(path)
+    config = parse_json(told.get("classifier", "{}"), path, "a classifier")
+    if not isinstance(config, dict):
+        raise BasisError(f"{path} does not hold a classifier of this package")
     config.pop("about", None)
-    try:
-        module = Classifier(**config)
-        module.load_state_dict({n: t.float() for n, t in state.items()})
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BasisError(f"{path} does not hold a classifier of this package") from error
-    return FeatureExtractor(name, module, module.config["channels"], batch=256)
+    sizes = check_fields(_Sizes, config, str(path))
+    refusal = f"{path} does not hold a classifier of this package"
+    with reading(path, "a classifier of this package"):
+        module = build_fitting(lambda: Classifier(**sizes), shapes, refusal)
+        module.load_state_dict({n: t.float() for n, t in read_safetensors(path).items()})
+    own = module.config
+    return FeatureExtractor(name, module, own["channels"], batch=256, side=own["side"])
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Those of a `Classifier`, as its file must tell them."""
+
+    channels: int = field(default=1, metadata={"least": 1, "most": 1024})
+    side: int = field(default=28, metadata={"least": 4, "most": 65_536})
+    classes: int = field(default=10, metadata={"least": 1, "most": 1 << 20})
+    width: int = field(default=24, metadata={"least": 1, "most": 65_536})
+    features: int = field(default=64, metadata={"least": 1, "most": 65_536})

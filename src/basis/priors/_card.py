@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from basis._errors import BasisError
+from basis._texts import one_line
 
 _REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256")
 _ERRORS = "held_out_error_over_sigma2"
+_LARGEST = 1e30
+_LARGEST_SIGNAL = 2**31
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,23 @@ class Card:
         entries = {**_defaults(entries), **entries}
         known = {f.name for f in fields(cls)} - {"more"}
         values = {key: _READERS[key](entries[key], key, where) for key in known & entries.keys()}
-        return cls(**values, more={k: v for k, v in entries.items() if k not in known})
+        card = cls(**values, more={k: v for k, v in entries.items() if k not in known})
+        card._check_ranges(where)
+        return card
+
+    def _check_ranges(self, where: str) -> None:
+        """Refuses numbers that contradict each other."""
+        if not 0 <= self.sigma_min <= self.sigma_max:
+            raise BasisError(
+                f"{where}: noise levels must be 0 <= sigma_min <= sigma_max, not "
+                f"{self.sigma_min:g}, {self.sigma_max:g}"
+            )
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise BasisError(
+                f"{where}: low must be less than high, not {self.low:g} and {self.high:g}"
+            )
+        if self.spread is not None and not self.spread > 0:
+            raise BasisError(f"{where}: spread must be more than 0, not {self.spread:g}")
 
     def to_dict(self) -> dict[str, Any]:
         """The entries as JSON holds them, from which `from_dict` makes the same card."""
@@ -113,8 +132,12 @@ def _told(value: Any) -> bool:
 
 
 def _number(value: Any, key: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BasisError(f"{where}: {key} must be a number, not {value!r}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not -_LARGEST < value < _LARGEST  # NaN is refused too
+    ):
+        raise BasisError(f"{where}: {key} must be a number, not {value!r:.60}")
     return value
 
 
@@ -124,8 +147,18 @@ def _optional(value: Any, key: str, where: str) -> float | None:
 
 def _text(value: Any, key: str, where: str) -> str:
     if not isinstance(value, str):
-        raise BasisError(f"{where}: {key} must be text, not {value!r}")
+        raise BasisError(f"{where}: {key} must be text, not {value!r:.60}")
     return value
+
+
+def _name(value: Any, key: str, where: str) -> str:
+    text = _text(value, key, where)
+    if len(text) > 200 or not text.isprintable():
+        raise BasisError(
+            f"{where}: {key} must be one line of 200 printable characters at most, "
+            f"not {value!r:.60}"
+        )
+    return text
 
 
 def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
@@ -142,15 +175,21 @@ def _shape(value: Any, key: str, where: str) -> tuple[int, ...]:
     whole = isinstance(value, list | tuple) and len(value) > 0
     if not whole or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in value):
         raise BasisError(f"{where}: shape must be [channels, sides...], not {value!r:.60}")
+    if len(value) > 8 or math.prod(value) > _LARGEST_SIGNAL:
+        raise BasisError(
+            f"{where}: shape must be of at most 8 axes and 2^31 values, not {value!r:.60}"
+        )
     return tuple(value)
 
 
 def _curve(value: Any, key: str, where: str) -> dict[float, float]:
     try:
         curve = {float(s): float(e) for s, e in _mapping(value, key, where).items()}
-    except (TypeError, ValueError) as error:
-        raise BasisError(f"{where}: {key} must map noise levels to numbers ({error})") from error
-    if any(not (s > 0 and e > 0 and math.isfinite(s * e)) for s, e in curve.items()):
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BasisError(
+            f"{where}: {key} must map noise levels to numbers ({one_line(error, 80)})"
+        ) from error
+    if any(not (0 < s < _LARGEST and 0 < e < _LARGEST) for s, e in curve.items()):
         raise BasisError(f"{where}: {key} must map positive noise levels to positive numbers")
     return curve
 
@@ -162,14 +201,15 @@ def _rows(value: Any, key: str, where: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def _count(value: Any, key: str, where: str) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise BasisError(f"{where}: {key} must be a whole number, not {value!r}")
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    if value is not None and not whole:
+        raise BasisError(f"{where}: {key} must be a whole number, not {value!r:.60}")
     return value
 
 
 # How each entry is read from JSON.
 _READERS: dict[str, Any] = {
-    "name": _text,
+    "name": _name,
     "title": _text,
     "architecture": _mapping,
     "shape": _shape,

@@ -127,6 +127,14 @@ class Prior(nn.Module, ABC):
             "(basis.priors.FlowLikelihood gives one to a score prior, at many evaluations)"
         )
 
+    def check_signals(self, signals: Tensor) -> None:
+        """Refuses signals of another shape than its own, (n, *shape); ask before long work."""
+        if tuple(signals.shape[1:]) != self.shape:
+            raise BasisError(
+                f"prior {self.name!r} is of signals of shape {self.shape}, not "
+                f"{tuple(signals.shape[1:])}; give data of its kind"
+            )
+
     @property
     def has_likelihood(self) -> bool:
         """Whether `log_prob` answers."""

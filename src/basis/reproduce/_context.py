@@ -77,7 +77,7 @@ class Context:
     @property
     def photos(self) -> str:
         """The set of photos that is mixed."""
-        return "cifar10" if self.data == "mnist" else self.data
+        return {"mnist": "cifar10", "sample": "sample-photos"}.get(self.data, self.data)
 
     def count(self, full: int, least: int = 4) -> int:
         """How many mixtures to take where the full version takes `full`."""

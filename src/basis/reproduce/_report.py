@@ -13,6 +13,7 @@ import torch
 
 from basis._errors import BasisError
 from basis._files import write_text
+from basis._texts import markdown_code
 from basis._version import __version__
 from basis.reproduce._context import Context
 from basis.reproduce._definition import load_tables
@@ -100,7 +101,7 @@ def _template() -> Any:
 
 def tables_markdown(sections: Sequence[Section], *, command: str) -> str:
     """The tables alone, for a page of documentation."""
-    parts = [f"Made by `{command}`, basis {__version__}, {_versions()}.\n"]
+    parts = [f"Made by {markdown_code(command)}, basis {__version__}, {_versions()}.\n"]
     for section in sections:
         if section.tables:
             parts += [f"## {section.title}\n", *(table.markdown() for table in section.tables)]

@@ -20,7 +20,7 @@ from basis._files import whole_file
 
 @dataclass(frozen=True)
 class CachedResult:
-    """What a computation gave: tensors, plain values, and the seconds it took."""
+    """What a computation gave: tensors of any shape, plain values, and the seconds it took."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)

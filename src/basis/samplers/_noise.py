@@ -41,6 +41,15 @@ def item_seeds(observation: Tensor, samples: int, seed: int, label: str = "") ->
 
     Equal observations in one batch are told apart by counting them, so that repeating a mixture
     gives independent draws.
+
+    Args:
+        observation: (batch, *observed).
+        samples: Seeds per item.
+        seed: The seed of the run.
+        label: What the numbers are for, so that two uses in one run do not share them.
+
+    Returns:
+        For each item of the batch, a list of `samples` seeds.
     """
     met: Counter[bytes] = Counter()
     seeds = []

@@ -104,7 +104,7 @@ def check_numbers(sampler: Sampler, **least: float) -> None:
 
 
 def check_finite(x: Tensor) -> None:
-    """Refuses to go on from a state that blew up."""
+    """Refuses to go on from a state, of any shape, that blew up."""
     if not torch.isfinite(x).all():
         raise BasisError(
             "the dynamics diverged: the prior answers with ever larger values here; "

@@ -7,13 +7,17 @@ import math
 from torch import Tensor
 
 from basis.samplers._problem import Problem
+from basis.samplers._sampler import check_finite
 
 _SURE = 1e-8  # the least variance, in squared spreads: a prior that is sure still leaves a way
 _MET = 1 / 3000  # the largest residual that counts as none, in spreads
 
 
 def first_guess(problem: Problem) -> Tensor:
-    """Clean sources before anything is known: typical values that meet the mixture."""
+    """Clean sources before anything is known: typical values that meet the mixture.
+
+    (batch, k, channels, *size).
+    """
     return problem.mixing.project(problem.center(), problem.observation)
 
 
@@ -92,13 +96,16 @@ def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:
 def finish(problem: Problem, x: Tensor, sigma: float) -> Tensor:
     """Takes off noise of level sigma and meets the observation, sources in their range.
 
-    What is missing from the mixture goes to the places that the priors are least sure of.
+    What is missing from the mixture goes to the places that the priors are least sure of. x and
+    what is returned are (batch, k, channels, *size).
     """
-    return settle(problem, posterior_denoise(problem, x, sigma))
+    clean = posterior_denoise(problem, x, sigma)
+    check_finite(clean)
+    return settle(problem, clean)
 
 
 def settle(problem: Problem, x: Tensor) -> Tensor:
-    """x in the priors' range, meeting an exact observation exactly.
+    """x, (batch, k, channels, *size), in the priors' range, meeting an exact observation exactly.
 
     A noisy observation is left as near as x comes.
     """

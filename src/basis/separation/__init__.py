@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from basis.separation._ranking import Ranking as Ranking
     from basis.separation._result import Progress as Progress
     from basis.separation._result import Result as Result
+    from basis.separation._result_rows import has_draws as has_draws
+    from basis.separation._result_rows import verdict_rows as verdict_rows
     from basis.separation._separate import separate as separate
     from basis.separation._separate import separate_each as separate_each
     from basis.separation._uncertainty import Mode as Mode
@@ -55,6 +57,7 @@ _HOMES = {
     "default_workers": "_workers",
     "energy": "_plausibility",
     "exchangeable": "_order",
+    "has_draws": "_result_rows",
     "Mode": "_uncertainty",
     "make_sampler": "_nouns",
     "overridden": "_inputs",
@@ -64,6 +67,7 @@ _HOMES = {
     "separate": "_separate",
     "separate_each": "_separate",
     "threads": "_workers",
+    "verdict_rows": "_result_rows",
 }
 
 __all__ = list(_HOMES)

@@ -40,6 +40,33 @@ def check_nouns(
     return given, mixing
 
 
+def is_unknown(alphas: Any, sources: Any) -> bool:
+    """Whether weights or the number of sources are to be estimated; wrong words are refused."""
+    if isinstance(alphas, str) and alphas != "unknown":
+        raise BasisError(
+            f"alphas must be numbers, None for those to estimate, or 'unknown', not {alphas!r}"
+        )
+    whole = isinstance(sources, int) and not isinstance(sources, bool) and sources >= 1
+    if sources is not None and sources != "unknown" and not whole:
+        raise BasisError(f"sources must be a number of 1 or more, or 'unknown', not {sources!r}")
+    if isinstance(alphas, str) or sources == "unknown":
+        return True
+    return isinstance(alphas, list | tuple) and any(a is None for a in alphas)
+
+
+def told_alphas(
+    alphas: Any, sources: int | str | None, mixing: Mixing | None
+) -> Sequence[float] | None:
+    """The weights that were told, all of them known; a number of sources must agree with them."""
+    told: Sequence[float] | None = alphas
+    if sources is None:
+        return told
+    count = mixing.sources if mixing is not None else None if told is None else len(told)
+    if count is not None and count != sources:
+        raise BasisError(f"{count} weights for {sources} sources; give one for each")
+    return told if count is not None else (1.0,) * int(sources)
+
+
 def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:
     """The observation where the prior computes, after checking that it fits prior and mixing."""
     wanted = mixing.observed_shape(priors[0].shape)

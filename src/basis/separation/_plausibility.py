@@ -20,7 +20,8 @@ from basis.separation._ranking import log_widths
 
 LEVELS = (1 / 3, 2 / 3, 4 / 3)
 """Noise levels of the energy, in spreads of the prior; one evaluation of each source at each."""
-_MET = 1 / 255  # the residual, in widths of the range, from which no sources make a mixture
+MET = 1 / 255
+"""The residual, in widths of the range, from which no sources make a mixture."""
 _TIES, _TIED = 8, 0.01  # places, and share of them, that have the largest value of a clipped sum
 _INNER = 0.95  # share of the reach below which the largest value lies then
 _MISFIT = (
@@ -29,7 +30,7 @@ _MISFIT = (
 )
 _CUT = (
     "many places have the largest value exactly, as in a clipped sum; check whether the mixture "
-    "was cut off at white first"
+    "was cut off at white first (mixing.clipped() says so, or --clipped)"
 )
 _ELSE = (
     "the sources are unlike what the prior knows; check the weights (alphas) and the number of "
@@ -181,22 +182,25 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdic
 def misfits(problem: Problem, sources: Tensor) -> Tensor:
     """What sources leave of the mixture, in units of what is too much: (batch,)."""
     left = metrics.rms(problem.mixing.residual(sources, problem.observation)).cpu()
-    return left / (_MET * problem.unit + 2 * problem.mixing.noise)
+    return left / (MET * problem.unit + 2 * problem.mixing.noise)
 
 
 def saturated(problem: Problem) -> Tensor:
     """Which observations look clipped: (batch,) of bool.
 
-    Many places have the largest value exactly, and sources in their range make much larger ones.
+    Many places have the largest value exactly, it is the largest of one source, and several sources
+    make much larger ones.
     """
     lows, highs = [p.low for p in problem.priors], [p.high for p in problem.priors]
     seen = problem.observation.flatten(1).cpu()
     none = torch.zeros(len(seen), dtype=torch.bool)
-    if None in lows or None in highs or problem.mixing.mask is not None or problem.mixing.noise:
+    mixing = problem.mixing
+    if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
     _, high = problem.mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
     if high is None:
         return none
-    most = seen.amax(dim=1)
+    most, white = seen.amax(dim=1), max(h for h in highs if h is not None)
     ties = (seen == most[:, None]).sum(dim=1)
-    return (ties >= max(_TIES, _TIED * seen.shape[1])) & (most < _INNER * high)
+    at_white = (most - white).abs() <= MET * problem.unit
+    return (ties >= max(_TIES, _TIED * seen.shape[1])) & at_white & (most < _INNER * high)

@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Passed to a progress callback: steps done of all (over all chunks), and the noise level."""
+    """Passed to a progress callback after every step.
+
+    Attributes:
+        done, total: Steps done of all, over all chunks.
+        sigma: The noise level.
+        state: The chains of the chunk that took the step, (mixtures, chains, k, channels, *size),
+            noise and all; None where there are none to show. It is the sampler's own: read it in
+            the callback, or copy it.
+    """
 
     done: int
     total: int
     sigma: float
+    state: Tensor | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,12 @@ class Result:
         source_energies: What it was told by, (batch, k), in nats up to a constant, or None.
         remarks: A sentence for every mixture whose sources are not plausible, on what to check
             first; empty for the others.
+        alphas: The weights of every mixture, (batch, k): those given, or estimated where they were
+            unknown, 0 for a source that a mixture does not have. None where the mixing is no plain
+            sum.
+        alphas_known: Whether estimated weights can be known at all, (batch,) of bool: a prior that
+            takes its sources at any scale leaves them open. None where none were estimated.
+        counts: How many sources each mixture was found to have, (batch,), where that was unknown.
     """
 
     sources: Tensor
@@ -79,6 +94,9 @@ class Result:
     plausibility: Tensor | None = None
     source_energies: Tensor | None = None
     remarks: tuple[str, ...] = ()
+    alphas: Tensor | None = None
+    alphas_known: Tensor | None = None
+    counts: Tensor | None = None
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.sources.shape))

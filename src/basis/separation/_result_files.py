@@ -12,6 +12,7 @@ from basis._errors import BasisError
 from basis._files import whole_file
 from basis._run_folder import RunFolder
 from basis.panels import separation_panel, to_picture, write_picture
+from basis.separation._result_rows import has_draws, verdict_rows
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,10 +35,12 @@ def result_panel(
     return separation_panel(
         result.mixture[:rows],
         result.sources[:rows],
-        result.mixing,
+        result.mixing.rows(slice(rows)),
         names=None if names is None else list(names[:rows]),
         low=low,
         high=high,
+        plausibility=None if result.plausibility is None else result.plausibility[:rows],
+        deviation=result.std[:rows] if has_draws(result) else None,
     )
 
 
@@ -75,8 +78,10 @@ def save_result(result: Result, folder: str | Path, names: Sequence[str] | None 
             "seconds": round(result.seconds, 3),
             "settings": result.settings,
             "mixtures": [
-                {"name": n, "residual_rms": r}
-                for n, r in zip(names, result.residual.tolist(), strict=True)
+                {"name": n, "residual_rms": r, **told}
+                for n, r, told in zip(
+                    names, result.residual.tolist(), verdict_rows(result), strict=True
+                )
             ],
         }
     )

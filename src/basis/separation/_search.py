@@ -22,8 +22,9 @@ from basis.separation._plausibility import Verdict, judge
 Seeds = Callable[[str, int], list[list[int]]]
 """Given a label and a number of chains, the seeds of every item and chain."""
 
-OnStep = Callable[[int, int, float], None]
-"""Called with how many of how many steps are done, and the noise level."""
+OnStep = Callable[[int, int, float, Tensor], None]
+"""Called with how many of how many steps are done, the noise level, and the state of the chains,
+(batch, chains, k, channels, *size)."""
 
 Keep = Sequence[float] | Literal["all"]
 
@@ -145,9 +146,10 @@ class Search:
             around = best.repeat_interleave(r.chains, dim=0)
             states = r.sampler.resume(problem, around, problem.sigma(r.start))
         for state in states:
+            chains = state.x.unflatten(0, (len(active), r.chains))
             if self.keep and state.level_done:
-                self.kept[state.sigma] = state.x.unflatten(0, (len(active), r.chains))
-            self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma)
+                self.kept[state.sigma] = chains
+            self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma, chains)
         self.steps_done += r.sampler.total
         if checked:
             check_finite(state.x)

@@ -16,7 +16,7 @@ from basis import metrics
 from basis._errors import BasisError
 from basis._version import __version__
 from basis.data import Observed, open_mixtures, read_observation
-from basis.mixings import Mixing
+from basis.mixings import Mixing, WeightedMixing
 from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler, item_seeds
 from basis.separation._inputs import (
@@ -27,7 +27,13 @@ from basis.separation._inputs import (
     check_seed,
     warn_of_weights,
 )
-from basis.separation._nouns import check_nouns, check_observation, make_sampler
+from basis.separation._nouns import (
+    check_nouns,
+    check_observation,
+    is_unknown,
+    make_sampler,
+    told_alphas,
+)
 from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
 from basis.separation._plausibility import Verdict, typical_energies
@@ -41,7 +47,8 @@ def separate(
     mixture: Observed | Sequence[Observed],
     prior: PriorLike | Sequence[PriorLike],
     *,
-    alphas: Sequence[float] | None = None,
+    alphas: Sequence[float | None] | Literal["unknown"] | None = None,
+    sources: int | Literal["unknown"] | None = None,
     mixing: Mixing | None = None,
     effort: Effort | int | Plan | None = None,
     sampler: SamplerName | Sampler | None = None,
@@ -69,7 +76,10 @@ def separate(
             channels last. Or the path of a picture, .npy or .npz, a PIL image, or a list of these.
         prior: One prior for all sources, or one per source; or their names or folders.
         alphas: The weights of a plain mixture, one per source; those of the file by default where
-            it brings them, else (1, 1).
+            it brings them, else (1, 1). Those that are None, or all of them with "unknown", are
+            estimated with the sources.
+        sources: The number of sources where alphas do not say it; "unknown" takes the least number
+            of 1 to 4, each with weight 1, that explains a mixture plausibly.
         mixing: Any other mixing, instead of alphas.
         effort: "fast", "balanced" (the default where no sampler is given), "best", or a number of
             network evaluations per mixture: the search that was measured to be best for it. Or a
@@ -87,7 +97,8 @@ def separate(
         chunk: Chains advanced together; memory grows with this and not with the batch.
         workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
             threads.
-        progress: Called after every step.
+        progress: Called after every step, with the state of the chains; what it raises ends the
+            separation.
         device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
             are moved there. By default where they are.
         convert: Make a colour picture grey, or a grey one colour, as the priors need it. (Grey
@@ -103,12 +114,24 @@ def separate(
     _check_keep(keep)
     given = as_priors(prior, device)
     parts, brought = open_mixtures(mixture, len(given[0].shape) - 1)
-    if alphas is None and mixing is None:
-        alphas = brought
-    priors, mixing = check_nouns(given, alphas, mixing)
-    warn_of_weights(mixing, brought)
     fit: dict[str, Any] = {"convert": convert, "invert": invert, "resize": resize}
-    fit |= {"low": priors[0].low, "high": priors[0].high}
+    fit |= {"low": given[0].low, "high": given[0].high}
+    if is_unknown(alphas, sources):
+        from basis.separation._unknown import separate_unknown  # which calls this
+
+        same = {
+            "effort": effort, "sampler": sampler, "samples": samples, "choose": choose,
+            "seed": seed, "finish": finish, "keep": keep, "chunk": chunk, "workers": workers,
+            "progress": progress,
+        }  # fmt: skip
+        whole = read_observation(parts, given[0].shape, **fit)
+        one_or_all = given[0] if len(given) == 1 else given
+        return separate_unknown(whole, one_or_all, alphas, sources, mixing, **same, **options)
+    weights = told_alphas(alphas, sources, mixing)
+    if weights is None and mixing is None:
+        weights = brought
+    priors, mixing = check_nouns(given, weights, mixing)
+    warn_of_weights(mixing, brought)
     observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
     m = check_observation(observed, priors, mixing)
     plan = _plan(
@@ -125,15 +148,15 @@ def separate(
     steps = _StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
-        def on_step(done: int, total: int, sigma: float) -> None:
+        def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
             check()
-            steps(number, done, total, sigma)
+            steps(number, done, total, sigma, state)
 
         return Search(
             plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
         ).run()
 
-    with _evaluating(priors):
+    with evaluating(priors):
         if plan.verdict:
             for p in priors:
                 typical_energies(p)  # measured once, before chunks ask for it side by side
@@ -143,10 +166,10 @@ def separate(
     def gather(name: str) -> Tensor:
         return torch.cat([getattr(f, name) for f in found]).to(observed.device).clone()
 
-    sources = gather("best")
-    residual = metrics.rms(mixing.residual(sources, observed.to(sources)))
+    best = gather("best")
+    residual = metrics.rms(mixing.residual(best, observed.to(best)))
     return Result(
-        sources=sources,
+        sources=best,
         samples=gather("samples"),
         energies=gather("energies"),
         residual=residual,
@@ -161,6 +184,7 @@ def separate(
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
         drawn=sampler is not None or plan.draws is not None,
+        alphas=_alphas(mixing, len(m)),
         **_verdict([f.verdict for f in found]),
         kept={
             sigma: torch.cat([f.kept[sigma] for f in found]).to(observed.device).clone()
@@ -178,7 +202,7 @@ def separate_each(
     """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
 
     Args:
-        mixtures: Batches, each as `separate` takes it.
+        mixtures: Batches (batch, *observed), each as `separate` takes it.
         prior: One prior for all sources, or one per source; or their names or folders.
         settings: Everything else that `separate` takes.
     """
@@ -216,6 +240,14 @@ def _plan(
     return plan.with_choice(samples, choose)
 
 
+def _alphas(mixing: Mixing, count: int) -> Tensor | None:
+    """The weights of every item of a plain mixture."""
+    if isinstance(mixing, WeightedMixing):
+        return mixing.alphas
+    weights = mixing.weights
+    return None if weights is None else torch.tensor(weights, dtype=torch.float64).repeat(count, 1)
+
+
 def _verdict(parts: Sequence[Verdict | None]) -> dict[str, Any]:
     """What a result says of its plausibility."""
     told = [part for part in parts if part is not None]
@@ -236,7 +268,7 @@ def _check_keep(keep: Keep) -> None:
 
 
 @contextmanager
-def _evaluating(priors: Sequence[Prior]) -> Iterator[None]:
+def evaluating(priors: Sequence[Prior]) -> Iterator[None]:
     """Priors in evaluation mode for the length of the block, then as they were before."""
     modules = {module: module.training for prior in priors for module in prior.modules()}
     for prior in priors:
@@ -256,11 +288,12 @@ class _StepCounter:
         self.done: dict[int, int] = {}
         self.lock = threading.Lock()
 
-    def __call__(self, chunk: int, done: int, total: int, sigma: float) -> None:
+    def __call__(self, chunk: int, done: int, total: int, sigma: float, state: Tensor) -> None:
         if self.callback is not None:
             with self.lock:
                 self.done[chunk] = done
-                self.callback(Progress(sum(self.done.values()), self.chunks * total, sigma))
+                done = sum(self.done.values())
+                self.callback(Progress(done, self.chunks * total, sigma, state))
 
 
 class _ItemSeeds:

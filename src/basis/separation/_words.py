@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Choice = Literal["first", "energy", "likelihood", "both"]
+"""How one of several samples is chosen."""
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 """Ways to choose among samples."""
 
 Effort = Literal["fast", "balanced", "best"]
+"""The names of efforts."""
 EFFORTS: dict[str, int] = dict(zip(get_args(Effort), (100, 300, 1000), strict=True))
 """Named efforts, in network calls per source."""
 DEFAULT_EFFORT: Effort = "balanced"
+"""The effort where neither an effort nor a sampler is given."""
 
 SamplerName = Literal[
     "ascent",

@@ -8,8 +8,10 @@ import tempfile
 from pathlib import Path
 
 from basis._errors import BasisError
+from basis._texts import one_line, printable
 from basis.data import data_root
 from basis.store._card_files import CARD, read_card
+from basis.store._hub import hub_name
 from basis.store._loading import load_prior
 from basis.store._lookup import EMBEDDED, PriorEntry, find_prior
 from basis.store._saving import write_prior
@@ -23,15 +25,16 @@ def add_prior(
 
     Args:
         source: A prior's folder, a pipeline's folder in diffusers' layout, or a name on the model
-            hub.
+            hub (hf:owner/name@revision).
         name: What to call it; its folder's or hub name by default.
         root: The data root.
 
     It is loaded before it is put in place, so that whatever has a name works.
     """
     text = str(source).rstrip("/\\")
+    hub = hub_name(source)
     folder = find_prior(source, root)
-    called = name or Path(text).name or folder.name
+    called = name or (hub[0].split("/")[1] if hub else Path(text).name) or folder.name
     if not re.fullmatch(r"[\w.-]+", called) or called.startswith("."):
         raise BasisError(
             f"a prior cannot be called {called!r}: letters, digits, _, - and . will do"
@@ -40,6 +43,7 @@ def add_prior(
     if (place / called).exists() or (EMBEDDED / called).exists():
         raise BasisError(f"there is a prior called {called!r} already; choose another with --name")
     prior = load_prior(folder)
+    title = "@".join(hub) if hub else Path(text).name
     try:
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place, prefix=".adding-") as work:
@@ -49,8 +53,8 @@ def add_prior(
                 for file in (WEIGHTS, CARD):
                     shutil.copyfile(folder / file, new / file)
             else:
-                write_prior(prior, new, name=called, title=f"converted from {Path(text).name}")
+                write_prior(prior, new, name=called, title=f"converted from {printable(title)}")
             new.rename(place / called)
     except OSError as error:
-        raise BasisError(f"cannot write {place}: {error.strerror}") from error
+        raise BasisError(f"cannot write {place}: {error.strerror or one_line(error)}") from error
     return PriorEntry(called, place / called, read_card(place / called))

@@ -8,20 +8,20 @@ from typing import Any
 
 from basis._errors import BasisError
 from basis._files import write_text
+from basis._reading import read_json
 from basis.priors import Card
 
 CARD = "card.json"
+"""The file of a prior's folder that says what it is."""
 
 
 def read_card(folder: str | Path) -> Card:
     """The card of a prior's folder, checked to hold what loading needs."""
     path = Path(folder) / CARD
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BasisError(
-            f"{folder} is not a prior's folder: {path.name} cannot be read ({error})"
-        ) from error
+        entries = read_json(path, "a prior's card")
+    except BasisError as error:
+        raise BasisError(f"{folder} is not a prior's folder: {error}") from error
     return Card.from_dict(entries, str(path))
 
 

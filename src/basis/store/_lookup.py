@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from basis._errors import BasisError
+from basis._texts import one_line
 from basis.data import data_root
 from basis.priors import Card, Prior
 from basis.store._card_files import CARD, read_card
@@ -22,18 +24,26 @@ _GROUP = "basis.priors"
 
 @dataclass(frozen=True)
 class PriorEntry:
-    """A prior that `load_prior` can find by name: in a folder, or made by an installed package."""
+    """A prior that `load_prior` can find by name: in a folder, or made by an installed package.
+
+    Attributes:
+        problem: Why its card cannot be read; empty where it can. One bad card takes no other prior
+            off the list.
+    """
 
     name: str
     folder: Path | None
     card: Card | None
     maker: EntryPoint | None = None
+    problem: str = ""
 
     @property
     def title(self) -> str:
         """One line about it."""
         if self.card is not None:
             return self.card.title
+        if self.problem:
+            return f"cannot be used: {self.problem}"
         assert self.maker is not None
         package = self.maker.dist.name if self.maker.dist else self.maker.module
         return f"made by the package {package}"
@@ -58,10 +68,18 @@ def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
     for place in (EMBEDDED, data_root(root) / "priors"):
         for path in sorted(place.glob(f"*/{CARD}")):
             name = path.parent.name
-            entries.setdefault(name, PriorEntry(name, path.parent, read_card(path.parent)))
+            if name not in entries:
+                entries[name] = _entry(name, path.parent)
     for maker in entry_points(group=_GROUP):
         entries.setdefault(maker.name, PriorEntry(maker.name, None, None, maker))
     return list(entries.values())
+
+
+def _entry(name: str, folder: Path) -> PriorEntry:
+    try:
+        return PriorEntry(name, folder, read_card(folder))
+    except BasisError as error:
+        return PriorEntry(name, folder, None, problem=str(error))
 
 
 def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
@@ -73,25 +91,28 @@ def find_entry(source: str | Path, root: str | Path | None) -> PriorEntry | None
     """The entry of this name, where the source is a plain name."""
     if not isinstance(source, str) or Path(source).name != source:
         return None
-    return next((entry for entry in list_priors(root) if entry.name == source), None)
+    found = next((entry for entry in list_priors(root) if entry.name == source), None)
+    if found is not None and found.problem:
+        raise BasisError(f"prior {source!r} cannot be used: {found.problem}")
+    return found
 
 
 def prior_folder(source: str | Path, entry: PriorEntry | None, root: str | Path | None) -> Path:
     """The folder of an entry, or of a source that has none."""
     if entry is not None and entry.folder is not None:
         return entry.folder
-    path = Path(source)
-    if path.is_dir():
-        return path
     wanted = hub_name(source)
     if wanted is not None:
-        return fetch(wanted)
+        return fetch(*wanted)
+    path = Path(source)
+    if os.path.isdir(path):  # where Path.is_dir raises on a name too long
+        return path
     known = [entry.name for entry in list_priors(root)]
     near = difflib.get_close_matches(path.name, [*known, *_neighbours(path)], n=1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise BasisError(
-        f"unknown prior {str(source)!r}{hint}: give a folder, hf:owner/name for one on the model "
-        f"hub, or one of these names: {', '.join(known) or 'none'}"
+        f"unknown prior {str(source)!r}{hint}: give a folder, hf:owner/name@revision for one on "
+        f"the model hub, or one of these names: {', '.join(known) or 'none'}"
     )
 
 
@@ -111,7 +132,8 @@ def make_prior(maker: EntryPoint) -> Prior:
     except Exception as error:
         # Another package's code: whatever it raises, the user is told whose it was.
         raise BasisError(
-            f"prior {maker.name!r}: {maker.value} failed with {type(error).__name__}: {error}"
+            f"prior {maker.name!r}: {maker.value} failed with {type(error).__name__}: "
+            f"{one_line(error)}"
         ) from error
     if not isinstance(prior, Prior):
         raise BasisError(f"prior {maker.name!r}: {maker.value} did not return a Prior")

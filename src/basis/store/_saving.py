@@ -28,7 +28,8 @@ def save_prior(
 
     Args:
         folder: Where; made when missing.
-        weights: Parameters of the module that the card's architecture describes.
+        weights: Parameters, by name and of the shapes of the module that the card's architecture
+            describes.
         card: Entries of a `Card` as JSON holds them, without `sha256` and `parameters`, which are
             filled in. Where neither `low` nor `high` is given, values are taken to be in [0, 1].
         dtype: The precision of the weights on disk.

@@ -1,5 +1,12 @@
 """Measurements of priors that the paper reports beside its separations."""
 
+from basis.studies._calibration_study import (
+    Calibration,
+    calibration,
+    calibration_table,
+    exact_calibrations,
+    plot_calibration,
+)
 from basis.studies._capacity_study import Capacity, capacity_table, measure_capacity
 from basis.studies._cost_study import Cost, cost_table, evaluation_cost
 from basis.studies._gradient_study import (
@@ -26,8 +33,16 @@ from basis.studies._plausibility_study import (
     flagged_table,
     plausibility_cases,
 )
+from basis.studies._weights_study import (
+    WeightErrors,
+    counts_table,
+    random_weights,
+    weight_errors,
+    weights_table,
+)
 
 __all__ = [
+    "Calibration",
     "Capacity",
     "Case",
     "Cost",
@@ -35,10 +50,15 @@ __all__ = [
     "Gradient",
     "Likelihoods",
     "SeparationCost",
+    "WeightErrors",
     "bits",
+    "calibration",
+    "calibration_table",
     "capacity_table",
     "cost_table",
+    "counts_table",
     "evaluation_cost",
+    "exact_calibrations",
     "flag_cases",
     "flagged_table",
     "gradient_norms",
@@ -48,8 +68,12 @@ __all__ = [
     "measure_capacity",
     "paper_sigmas",
     "plausibility_cases",
+    "plot_calibration",
     "plot_gradients",
+    "random_weights",
     "separation_cost",
     "separation_cost_table",
     "study_sigmas",
+    "weight_errors",
+    "weights_table",
 ]

@@ -56,6 +56,7 @@ def gradient_norms(
         sigmas: Noise levels; those of `study_sigmas` by default.
         seed: Seed of the noise.
     """
+    prior.check_signals(signals)
     rows = []
     for sigma in sigmas or study_sigmas(prior):
         generator = torch.Generator().manual_seed(seed)

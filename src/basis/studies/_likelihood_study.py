@@ -71,6 +71,7 @@ def likelihoods(
         separated: Separated sources, (m, *prior.shape).
         seed: Seed of the noise.
     """
+    prior.check_signals(signals)
     sigma = prior.sigma_min
     # A ladder has one model per noise level, and none without noise; nor has an energy or a flow.
     models = (prior, *(getattr(prior, name, None) for name in ("module", "model")))

@@ -6,17 +6,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from basis._errors import BasisError
+from basis._schema import check_ranges
 
 _NOISE = {"sigma_min": 0.005, "sigma_max": 10.0, "sigma_focus": 0.27}
 """Noise levels for pictures in [0, 1], whose values have a standard deviation of about 0.3."""
 
 
-def _setting(default: Any, text: str, least: int = 1) -> Any:
-    return field(default=default, metadata={"help": text, "least": least})
+def _setting(default: Any, text: str, least: int = 1, **bounds: float) -> Any:
+    return field(default=default, metadata={"help": text, "least": least, **bounds})
 
 
 def _level(name: str, text: str) -> Any:
-    return _setting(None, f"{text} ({_NOISE[name]:g} for pictures)")
+    return _setting(None, f"{text} ({_NOISE[name]:g} for pictures)", at_least=0.0)
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,39 @@ class TrainConfig:
 
     images: int = _setting(1_000_000, "images to see in all; a resumed run may raise it")
     batch: int = _setting(128, "images per step")
-    lr: float = _setting(0.03, "step of the matrices (Muon)")
-    adam_lr: float = _setting(3e-3, "step of everything else (Adam)")
-    warmup: int = _setting(20_000, "images over which the steps grow from zero")
-    cooldown: float = _setting(0.3, "last part of the run over which the steps fall to zero")
-    average: float = _setting(16.0, "exponent of the power-law average of the weights")
+    lr: float = _setting(0.03, "step of the matrices (Muon)", above=0.0)
+    adam_lr: float = _setting(3e-3, "step of everything else (Adam)", above=0.0)
+    warmup: int = _setting(20_000, "images over which the steps grow from zero", least=0)
+    cooldown: float = _setting(
+        0.3, "last part of the run over which the steps fall to zero", at_least=0.0, at_most=1.0
+    )
+    average: float = _setting(
+        16.0, "exponent of the power-law average of the weights", at_least=0.0
+    )
     sigma_min: float | None = _level("sigma_min", "smallest noise level")
     sigma_max: float | None = _level("sigma_max", "largest noise level")
     sigma_focus: float | None = _level("sigma_focus", "median of the log-normal noise levels")
-    sigma_spread: float = _setting(1.0, "standard deviation of log sigma about the focus")
-    sigma_uniform: float = _setting(0.3, "share of images whose noise level is log-uniform")
-    score: float = _setting(2.0, "likelihood models: weight of their gradient's denoising error")
-    dual: float = _setting(1.0, "energies: weight of the error of their slope over noise levels")
+    sigma_spread: float = _setting(
+        1.0, "standard deviation of log sigma about the focus", at_least=0.0
+    )
+    sigma_uniform: float = _setting(
+        0.3, "share of images whose noise level is log-uniform", at_least=0.0, at_most=1.0
+    )
+    score: float = _setting(
+        2.0, "likelihood models: weight of their gradient's denoising error", at_least=0.0
+    )
+    dual: float = _setting(
+        1.0, "energies: weight of the error of their slope over noise levels", at_least=0.0
+    )
     flip: bool = _setting(False, "mirror images at random")
-    clip: float = _setting(1.0, "largest gradient norm")
+    clip: float = _setting(1.0, "largest gradient norm", above=0.0)
     smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")
-    seed: int = _setting(0, "seed of the weights and of everything drawn", least=0)
+    seed: int = _setting(0, "seed of the weights and of everything drawn", least=0, most=2**63 - 1)
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adam_lr"):
-            if not getattr(self, name) > 0:
-                raise BasisError(f"{name} must be more than 0, not {getattr(self, name)}")
-        if not 0 <= self.cooldown <= 1:
-            raise BasisError(f"cooldown must be a share from 0 to 1, not {self.cooldown}")
+        check_ranges(self)
         low, high = self.sigma_min, self.sigma_max
-        bad = any(level is not None and level < 0 for level in (low, high))
-        if bad or (low is not None and high is not None and low > high):
+        if low is not None and high is not None and low > high:
             raise BasisError(f"noise levels must be 0 <= sigma_min <= sigma_max, not {low}, {high}")
 
     @property

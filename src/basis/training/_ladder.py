@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from basis._devices import find_device
 from basis._figures import new_figure, save_figure
+from basis._files import check_room
 from basis.data import ImageSet
 from basis.families import describe_module, find_family
 from basis.nn import Glow, GlowConfig
@@ -30,7 +31,7 @@ from basis.training._objectives import Likelihood
 from basis.training._sigmas import one_sigma
 from basis.training._signals import Signals, as_signals
 from basis.training._state_files import STATE
-from basis.training._train import check_folder, split_size
+from basis.training._train import check_folder, split_size, state_size
 from basis.training._trainer import Trainer
 
 PAPER_SIGMAS = tuple(10 ** (-2 * i / 9) for i in range(10))[::-1]
@@ -88,6 +89,7 @@ def train_ladder(
         trainer = _level_trainer(
             signals, sizes, own, folder / _folder(number), levels, kept, device
         )
+        check_room(folder, (len(sigmas) + 1 - number) * state_size(trainer.model))
         if trainer.seen < own.images and not trainer.run(progress=progress):
             report(f"stopped at sigma {sigma:g}; the same command goes on")
             return None

@@ -22,7 +22,8 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
     """Moves the singular values of a matrix towards one by a quintic Newton-Schulz iteration.
 
-    The coefficients trade exactness for speed: singular values land in about [0.7, 1.2].
+    The coefficients trade exactness for speed: singular values land in about [0.7, 1.2]. The
+    matrix is (rows, columns), and so is what is returned.
     """
     a, b, c = _COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from basis._errors import BasisError
 from basis.training._config import TrainConfig
 
 SigmaDraw = Callable[[int, torch.Generator], Tensor]
@@ -20,9 +21,21 @@ def log_uniform(count: int, low: float, high: float, generator: torch.Generator)
     return (torch.rand(count, generator=generator) * (top - bottom) + bottom).exp()
 
 
+def _positive(config: TrainConfig) -> tuple[float, float, float]:
+    """The noise levels of a run that draws their logarithms."""
+    levels = config.noise
+    if not min(levels) > 0:
+        raise BasisError(
+            "sigma_min, sigma_max and sigma_focus must be more than 0, not "
+            f"{', '.join(f'{level:g}' for level in levels)}; noise levels are drawn by their "
+            "logarithms"
+        )
+    return levels
+
+
 def focused_sigmas(config: TrainConfig) -> SigmaDraw:
     """Noise levels as `TrainConfig` describes them."""
-    least, most, middle = (math.log(level) for level in config.noise)
+    least, most, middle = (math.log(level) for level in _positive(config))
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         coin = torch.rand(count, generator=generator)
@@ -36,7 +49,7 @@ def focused_sigmas(config: TrainConfig) -> SigmaDraw:
 
 def likelihood_sigmas(config: TrainConfig, noiseless: float = 0.1) -> SigmaDraw:
     """Levels log-uniform over the whole range, and no noise for a share of the images."""
-    low, high, _ = config.noise
+    low, high, _ = _positive(config)
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         coin = torch.rand(count, generator=generator)
@@ -52,7 +65,7 @@ def one_sigma(sigma: float) -> SigmaDraw:
 
 
 def discrete_sigmas(levels: Tensor) -> SigmaDraw:
-    """Noise levels drawn uniformly from a list, as NCSN is trained."""
+    """Noise levels drawn uniformly from a list, (levels,), as NCSN is trained."""
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         return levels[torch.randint(len(levels), (count,), generator=generator)]

@@ -100,11 +100,13 @@ def moments(values: Tensor) -> tuple[float, float]:
 
 def noise_unit(values: Tensor) -> float:
     """What noise levels for pictures are multiplied by for data of another spread."""
+    if not values.numel() or values.amin() == values.amax():
+        raise BasisError("all values of the training data are the same")
     if values.dtype == torch.uint8:
         return 1.0
     spread = moments(values)[1]
     if not spread > 0:
-        raise BasisError("all values of the training data are the same")
+        raise BasisError("the values of the training data do not differ by what floats can tell")
     return spread / _PICTURE_SPREAD
 
 

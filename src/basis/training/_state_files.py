@@ -4,29 +4,63 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from basis._errors import BasisError
 from basis._files import whole_file
+from basis._reading import check_regular, parse_json, read_text, reading
+from basis._schema import check_fields
+from basis.training._config import TrainConfig
 
 STATE = "state.safetensors"
 LOG = "log.jsonl"
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings and tensors of a training folder's state."""
+    """The settings of a training folder's state, and its tensors by name, of any shape."""
     path = Path(folder) / STATE
-    try:
-        with safe_open(path, framework="pt") as file:
-            meta = json.loads(file.metadata()["training"])
-            return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise BasisError(f"{path} is not a training state: {error}") from error
+    check_regular(path)
+    with reading(path, "a training state"), safe_open(path, framework="pt") as file:
+        meta = _meta_of(file, path)
+        return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _meta_of(file: Any, path: Path) -> dict[str, Any]:
+    """What an open state says of its run, checked."""
+    told = (file.metadata() or {}).get("training")
+    if told is None:
+        raise BasisError(f"{path} is not a training state: it says nothing of a training")
+    meta: dict[str, Any] = parse_json(told, path, "a training state")
+    check_meta(meta, path)
+    return meta
+
+
+def check_meta(meta: Any, path: Path) -> None:
+    """Refuses what a state says of its run where it is not of the types and ranges it must be."""
+    known = {f.name for f in fields(_Meta)}
+    entries = {k: v for k, v in meta.items() if k in known} if isinstance(meta, dict) else meta
+    check_fields(_Meta, entries, str(path))
+    for name in ("config", "about", "data"):
+        if not isinstance(entries.get(name, {}), dict):
+            raise BasisError(f"{path}: {name} must be an object, not {entries[name]!r:.60}")
+    check_fields(TrainConfig, entries["config"], f"{path}: config")
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """What the state of a training says of it."""
+
+    config: dict[str, Any]
+    step: int
+    seconds: float = field(metadata={"at_least": 0.0})
+    about: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
 
 
 def read_meta(folder: str | Path) -> dict[str, Any]:
@@ -34,11 +68,9 @@ def read_meta(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / STATE
     if not path.exists():
         return {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(json.loads(file.metadata()["training"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise BasisError(f"{path} is not a training state: {error}") from error
+    check_regular(path)
+    with reading(path, "a training state"), safe_open(path, framework="pt") as file:
+        return _meta_of(file, path)
 
 
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -52,16 +84,39 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
     """The rows of a training log, in order; a row cut off by a crash is left out."""
     path = Path(folder) / LOG
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in read_text(path).splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if _is_row(row):
+            rows.append(row)
     return rows
+
+
+def _is_row(row: Any) -> bool:
+    """Whether a row has what a plot and a resumed run ask of it, in the types they ask for."""
+    if not isinstance(row, dict):
+        return False
+    counts = all(_is_number(row.get(name)) for name in ("step", "images"))
+    figures = row.get("held_out", {})
+    return (
+        counts
+        and _is_number(row.get("loss", 0.0))
+        and isinstance(row.get("of", ""), str)
+        and isinstance(figures, dict)
+        and all(_is_number(figure) for figure in figures.values())
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
 
 
 def append_log(folder: Path, row: Mapping[str, Any]) -> None:
     """Adds a row to a training log."""
+    if (folder / LOG).exists():
+        check_regular(folder / LOG)
     with open(folder / LOG, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 

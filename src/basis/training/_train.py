@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from basis._devices import find_device
 from basis._errors import BasisError
+from basis._files import check_room
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
 from basis.nn import Denoiser, Energy
@@ -107,6 +108,7 @@ def train(
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
     head = start_from(module, init, root) if init is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
+    check_room(folder, state_size(module))
     if isinstance(module, Energy) and not (folder / STATE).exists():
         # Roughly, so that the first steps need not learn what a few hundred images tell.
         normalise(module, signals.values[:kept], *config.noise[:2], count=32)
@@ -157,6 +159,14 @@ def train(
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
     return load_prior(folder, device=device)
+
+
+def state_size(module: nn.Module) -> int:
+    """Bytes that a run of this network needs on the disk, roughly.
+
+    The weights, their average and two moments of each, beside the state before; and the prior.
+    """
+    return 36 * sum(p.numel() for p in module.parameters())
 
 
 def _measure(

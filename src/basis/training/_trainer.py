@@ -23,6 +23,7 @@ from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from basis._errors import BasisError
+from basis._reading import reading
 from basis._tensors import per_item
 from basis._weights import channels_last
 from basis.training._config import TrainConfig
@@ -123,7 +124,7 @@ class Trainer:
             self.model.start(noisy, sigma)  # type: ignore[operator]
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(c.seed * 1_000_003 + self.step)
+            torch.manual_seed((c.seed * 1_000_003 + self.step) % 2**63)
             loss = self.objective.loss(self.called, clean, noisy, sigma)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -233,21 +234,21 @@ class Trainer:
         meta, tensors = read_state(self.folder)
         check_settings(self.folder, TrainConfig(**meta["config"]), self.config)
         check_data(self.folder, meta, self.about, self.data)
-        try:
+        with reading(self.folder / STATE, "the state of this network"):
             for prefix, module in (("average", self.average.module), ("model", self.model)):
                 with torch.no_grad():
                     for name, p in module.named_parameters():
-                        p.copy_(tensors[f"{prefix}.{name}"])
-        except (KeyError, RuntimeError) as error:
-            raise BasisError(f"{self.folder / STATE} does not fit this network: {error}") from error
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer."):
-                _, number, key = name.split(".")
-                state.setdefault(int(number), {})[key] = tensor
-        packed = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({**packed, "state": state})
-        self.generator.set_state(tensors["generator"])
+                        p.copy_(_shaped(tensors[f"{prefix}.{name}"], p))
+            trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in tensors.items():
+                if name.startswith("optimizer."):
+                    _, number, key = name.split(".")
+                    own = tensor if key == "step" else _shaped(tensor, trained[int(number)])
+                    state.setdefault(int(number), {})[key] = own
+            packed = self.optimizer.state_dict()
+            self.optimizer.load_state_dict({**packed, "state": state})
+            self.generator.set_state(tensors["generator"])
         self.step, self.seconds = meta["step"], meta["seconds"]
         self.average.n_averaged.fill_(self.step)
 
@@ -270,6 +271,13 @@ class Trainer:
     def _log(self, **values: object) -> None:
         times = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1)}
         append_log(self.folder, {**times, **values})
+
+
+def _shaped(saved: Tensor, like: Tensor) -> Tensor:
+    """The saved tensor, as long as it has the shape of the one it is for."""
+    if saved.shape != like.shape:
+        raise ValueError(f"a tensor has shape {tuple(saved.shape)}, not {tuple(like.shape)}")
+    return saved
 
 
 @contextmanager

@@ -1,0 +1,669 @@
+"""Hostile input: each kind of it ends in one line, loses nothing and touches nothing else."""
+
+import gzip
+import json
+import os
+import pickle
+import stat
+import struct
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from test_cli import fails as refused
+
+from basis import BasisError
+from basis._files import check_room, protected, sha256, whole_file, write_text
+from basis._texts import markdown_cell, one_line, printable
+from basis.cli import main
+from basis.data import load_images, read_image
+from basis.store import add_prior, list_priors, load_prior, save_prior, write_prior
+from basis.training import TrainConfig, read_log
+from basis.training._state_files import check_meta
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux files")
+
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from fuzz import run_forked  # noqa: E402
+
+
+def forked(folder, work, **settings):
+    """What becomes of `work` in a process of its own, which may crash."""
+
+    def alone():
+        torch.set_num_threads(1)  # the threads of this process are not in a fork of it
+        return work() or 0
+
+    folder.mkdir(exist_ok=True)
+    return run_forked(alone, folder, seconds=60, **settings)
+
+
+def in_time(seconds, work):
+    """What `work` raised; a test that hangs fails instead."""
+    found = []
+
+    def guarded():
+        try:
+            work()
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), f"not done in {seconds} s"
+    return found[0] if found else None
+
+
+# Pickles -----------------------------------------------------------------------------------------
+
+
+def cifar_folder(folder: Path, batch: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "test_batch").write_bytes(batch)
+    return folder
+
+
+class Crafted:
+    """Pickles as an array whose state gives it a type with flags and addresses of its own."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def __reduce__(self):
+        return (np.empty(0).__reduce__()[0], (np.ndarray, (0,), b"b"), self.state)
+
+
+class CraftedType:
+    def __reduce__(self):
+        # Version 4 of a dtype's state, with flags that say "these are objects".
+        state = (4, "|", None, None, None, 8, 8, 63, {})
+        return (np.dtype, ("V8", False, True), state)
+
+
+def test_numpy_restores_nothing_from_a_batch(tmp_path, monkeypatch):
+    state = (1, (1, 3072), CraftedType(), False, b"\x42" * 8 * 3072)
+    batch = {b"data": Crafted(state), b"labels": [0]}
+    folder = cifar_folder(tmp_path / "cifar", pickle.dumps(batch, protocol=2))
+    done = forked(tmp_path / "fork", lambda: load_images(folder, "test"))
+    assert not done.signal, f"ended by signal {done.signal}"
+    assert "`data` must be uint8 of shape (n, 3072)" in done.err.splitlines()[-1]
+
+
+def test_batches_are_read_under_either_name_of_numpy(tmp_path):
+    pixels = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
+    for protocol in (2, 4):
+        text = pickle.dumps({b"data": pixels, b"labels": [3, 4]}, protocol=protocol)
+        found = load_images(cifar_folder(tmp_path / "c", text), "test")
+        assert np.array_equal(found.images.numpy().reshape(2, 3072), pixels)
+        assert found.labels.tolist() == [3, 4]
+
+
+def test_a_batch_makes_no_room_that_it_does_not_fill(tmp_path):
+    # PROTO 2, then "remember this at place 2^31": room for all places before it would be made.
+    crafted = b"\x80\x02}r" + struct.pack("<I", 2**31) + b"."
+    with pytest.raises(BasisError, match="remembers more than it holds"):
+        load_images(cifar_folder(tmp_path / "c", crafted), "test")
+
+
+# Outputs -----------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_devices_and_pipes_are_written_through(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    time.sleep(0.2)
+    write_text(pipe, "hello\n")
+    reader.join(5)
+    assert read == ["hello\n"] and stat.S_ISFIFO(pipe.stat().st_mode)
+    error = in_time(5, lambda: write_text(pipe, "nobody reads"))
+    assert isinstance(error, BasisError) and str(pipe) in str(error)
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+@LINUX
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="root replaces devices")
+def test_a_device_stays_a_device(tmp_path, capsys):
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        device.write_bytes(b"x")
+    except OSError:
+        pytest.skip("no devices can be made here")
+    assert main(["priors", "--json", str(device)]) == 0
+    assert stat.S_ISCHR(device.stat().st_mode)
+    done = forked(tmp_path / "fork", lambda: main(["data", "--json", "/dev/stdout"]))
+    assert done.code == 0 and '"data"' in done.out
+    assert os.path.islink("/dev/stdout")
+
+
+def test_outputs_never_replace_inputs(tmp_path, capsys):
+    mixture = tmp_path / "m.npz"
+    assert main(["mix", "sample:1", "sample:2", "--out", str(mixture)]) == 0
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a.png", "a-colours1.png"):
+        Image.new("L", (32, 32), 99).save(photos / name)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    link = tmp_path / "link.json"
+    link.symlink_to(mixture)
+    words = ["check", "mnist", "--data", mixture, "--json"]
+    assert "are read" in refused(capsys, *words, mixture)
+    assert "are read" in refused(capsys, *words, link)
+    words = ["colorize", photos / "a.png", photos / "a-colours1.png", "--out", photos]
+    (photos / "1-a-colours1.png").symlink_to("a.png")
+    assert "are read" in refused(capsys, *words)
+    train = ["train", "--data", photos, "--held-out", 1, "--out", photos]
+    assert "is read as input" in refused(capsys, *train)
+    own = tmp_path / "m-source1.png"
+    Image.new("L", (28, 28), 9).save(own)
+    words = ["separate", mixture, "--mask", own, "--out", tmp_path]
+    assert "are read" in refused(capsys, *words)
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_protection_ends_with_the_block(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with protected([path]), pytest.raises(BasisError, match="are read"):
+        write_text(path, "new")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), OSError("784 requested and 0 written")]
+)
+def test_a_full_disk_names_the_file(tmp_path, error):
+    path = tmp_path / "result.npy"
+    path.write_text("before")
+
+    def write():
+        with whole_file(path) as place:
+            place.write_text("half")
+            raise error
+
+    with pytest.raises(BasisError, match=r"cannot write .*result\.npy"):
+        write()
+    assert path.read_text() == "before" and len(list(tmp_path.iterdir())) == 1
+
+
+@LINUX
+def test_commands_on_a_full_disk_end_in_one_line(tmp_path):
+    """A limit on the size of files stands for the disk: the same errors, without mounting one."""
+    import resource
+
+    def small():
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    train = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--images", 32]
+    for words in (
+        [*train, "--batch", 16, "--held-out", 64, "--out", tmp_path / "run"],
+        ["classifier", "--data", "sample", "--epochs", 0.1, "--out", tmp_path / "c"],
+        ["priors", "add", load_prior_folder(), "--name", "x", "--data-root", tmp_path / "root"],
+        ["separate", "sample", "--effort", 20, "--count", 1, "--out", tmp_path / "s"],
+    ):
+        done = forked(tmp_path / "fork", lambda words=words: small() or main([*map(str, words)]))
+        assert done.code == 2, done.err
+        assert len(done.err.splitlines()) == 1 and "cannot write" in done.err, done.err
+    assert not list((tmp_path / "root" / "priors").iterdir())
+
+
+def load_prior_folder() -> Path:
+    from basis.store import EMBEDDED
+
+    return EMBEDDED / "mnist-vae"
+
+
+def test_room_is_looked_at_before_the_work(tmp_path, capsys, monkeypatch):
+    import shutil
+
+    check_room(tmp_path, 1000)
+    with pytest.raises(BasisError, match="are free there"):
+        check_room(tmp_path / "not" / "there", 10**18)
+    few = shutil.disk_usage(tmp_path)._replace(free=2 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: few)
+    monkeypatch.setattr("basis.training._trainer.Trainer.run", lambda *a, **s: pytest.fail("ran"))
+    monkeypatch.setattr("basis.separate", lambda *a, **s: pytest.fail("ran"))
+    words = ["train", "--data", "sample", "--held-out", 64, "--out", tmp_path / "run"]
+    assert "are free there" in refused(capsys, *words)
+    words = ["separate", "sample", "--count", 512, "--out", tmp_path / "s"]
+    assert "are free there" in refused(capsys, *words)
+
+
+# Priors ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shelf(tmp_path, tiny_prior, monkeypatch):
+    """A data root with a good prior on it."""
+    monkeypatch.setenv("BASIS_DATA", str(tmp_path / "root"))
+    write_prior(tiny_prior, tmp_path / "root" / "priors" / "good")
+    return tmp_path / "root" / "priors"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '"x"', "[" * 5000, "\x00", '{"name": 1e999}'])
+def test_one_bad_card_takes_no_other_prior_away(shelf, capsys, text):
+    (shelf / "bad").mkdir()
+    (shelf / "bad" / "card.json").write_text(text)
+    names = {entry.name: entry.problem for entry in list_priors()}
+    assert names["bad"] and not names["good"] and not names["mnist"]
+    assert load_prior("good").shape == (1, 8, 8)
+    assert main(["priors"]) == 0
+    assert "cannot be used" in capsys.readouterr().out
+    assert "prior 'bad' cannot be used" in refused(capsys, "priors", "bad")
+
+
+@LINUX
+def test_pipes_instead_of_files_are_refused_at_once(shelf, tmp_path):
+    (shelf / "pipe").mkdir()
+    os.mkfifo(shelf / "pipe" / "card.json")
+    assert in_time(20, lambda: load_prior("good")) is None
+    for name in ("data", "a.npy", "a.png", "log.jsonl", "state.safetensors", "m.ckpt.index"):
+        os.mkfifo(tmp_path / name)
+    from basis.adapters import read_glow
+    from basis.training._state_files import read_state
+
+    for work in (
+        lambda: load_prior(shelf / "pipe"),
+        lambda: load_images(tmp_path / "data"),
+        lambda: load_images(tmp_path / "a.npy"),
+        lambda: read_image(tmp_path / "a.png"),
+        lambda: read_log(tmp_path),
+        lambda: read_state(tmp_path),
+        lambda: read_glow(tmp_path / "m.ckpt", size=8),
+    ):
+        assert isinstance(in_time(20, work), BasisError)
+
+
+def changed(card, path, value):
+    """The card with one entry changed; a path is keys with dots between them."""
+    card = json.loads(json.dumps(card))
+    *place, last = path.split(".")
+    at = card
+    for key in place:
+        at = at[key]
+    at[last] = value
+    return card
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("architecture.network.widths", [10**9, 10**9]),
+        ("architecture.network.widths", "wide"),
+        ("architecture.network.widths", []),
+        ("architecture.network.blocks", [10**6, 10**6]),
+        ("architecture.network.blocks", [60_000, 60_000]),
+        ("architecture.network.embedding", 60_000),
+        ("architecture.network.embedding", 1.5),
+        ("architecture.network.dims", 0),
+        ("architecture.network.channels", 3),
+        ("architecture.network", 7),
+        ("architecture.std", 0),
+        ("architecture.mean", "x"),
+        ("architecture.kind", ["unet"]),
+        ("architecture", {}),
+        ("shape", [1, 2**20, 2**20]),
+        ("shape", [1, 9, 9]),
+        ("sigma_min", -1),
+        ("sigma_min", 10**400),
+        ("sigma_max", 0.001),
+        ("spread", 0),
+        ("low", 2),
+        ("errors", {"0.1": "a"}),
+        ("errors", {"a": 1}),
+        ("name", "two\nlines"),
+        ("name", "\x1b[31mred"),
+        ("parameters", -1),
+    ],
+)
+def test_cards_are_checked_before_anything_is_built(tiny_prior, tmp_path, path, value):
+    folder = write_prior(tiny_prior, tmp_path / "p")
+    card = changed(json.loads((folder / "card.json").read_text()), path, value)
+    (folder / "card.json").write_text(json.dumps(card))
+    error = in_time(20, lambda: load_prior(folder))
+    assert isinstance(error, BasisError) and "\n" not in printable(error)
+
+
+def test_what_a_card_describes_is_bounded_by_its_weights(tmp_path):
+    """Small weights under a card that asks for gigabytes: given up at the first large layer."""
+    import resource
+
+    save_file({"a": torch.zeros(3)}, tmp_path / "weights.safetensors")
+    card = {
+        "name": "big",
+        "architecture": {
+            "kind": "unet",
+            "network": {"widths": [4096, 8192], "blocks": [200, 200]},
+            "mean": 0.0,
+            "std": 1.0,
+        },
+        "shape": [1, 8, 8],
+        "sigma_min": 0.01,
+        "sigma_max": 1.0,
+        "sha256": sha256(tmp_path / "weights.safetensors"),
+    }
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BasisError, match="more weights than the file holds"):
+        load_prior(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tiny_prior, tmp_path):
+    weights = {n: p.clone() for n, p in tiny_prior.module.named_parameters()}
+    entries = json.loads((write_prior(tiny_prior, tmp_path / "p") / "card.json").read_text())
+    next(iter(weights.values())).fill_(float("nan"))
+    with pytest.raises(BasisError, match="no finite numbers"):
+        save_prior(tmp_path / "q", weights, entries)
+    assert not (tmp_path / "q" / "weights.safetensors").exists()
+
+
+def test_card_text_is_shown_and_not_obeyed(shelf, capsys):
+    card = json.loads((shelf / "good" / "card.json").read_text())
+    card |= {"title": "\x1b[2Jgone\nmnist  trusted", "note": "a\u202eb"}
+    (shelf / "good" / "card.json").write_text(json.dumps(card))
+    assert main(["priors"]) == 0 and main(["priors", "good"]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\u202e" not in said and r"\x1b[2Jgone\nmnist" in said
+    assert markdown_cell("a|b\n![x](http://y)<b>`") == r"a\|b\n![x\](http://y)&lt;b>\`"
+
+
+def test_a_path_is_never_a_name_on_the_hub(tmp_path, monkeypatch, capsys):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+    monkeypatch.setattr(hub, "snapshot_download", lambda *a, **s: asked.append((a, s)))
+    monkeypatch.chdir(tmp_path)
+    assert "unknown prior 'runs/photos'" in refused(
+        capsys, "separate", "sample", "--prior", "runs/photos"
+    )
+    assert "@revision" in refused(capsys, "priors", "add", "hf:owner/name")
+    assert not asked
+    with pytest.raises(BasisError, match="cannot be had"):  # our stand-in returns no folder
+        load_prior("hf:owner/name@v1")
+    assert asked[0][0] == ("owner/name",) and asked[0][1]["revision"] == "v1"
+
+
+# Training ----------------------------------------------------------------------------------------
+
+TRAIN = ["train", "--data", "sample", "--widths", 12, "--blocks", 1, "--batch", 8,
+         "--held-out", 64, "--images", 16, "--variance-images", 0]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sigma-min", 0],
+        ["--sigma-focus", 0],
+        ["--dropout", 1.5],
+        ["--average", -5],
+        ["--average", "nan"],
+        ["--clip", 0],
+        ["--sigma-uniform", 2],
+        ["--embedding", 10**7],
+        ["--seed", 2**63],
+        ["--device", "meta"],
+        ["--threads", 999_999],
+    ],
+)
+def test_training_settings_out_of_range(tmp_path, capsys, words):
+    refused(capsys, *TRAIN, *words, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_largest_seed_trains(tmp_path, capsys):
+    words = [*TRAIN, "--seed", 2**63 - 1, "--out", tmp_path / "run"]
+    assert main([str(w) for w in words]) == 0
+
+
+@pytest.fixture
+def state(tmp_path, capsys):
+    """A training folder, the command that goes on with it, and what its state says."""
+    from safetensors import safe_open
+
+    words = [str(w) for w in (*TRAIN, "--out", tmp_path / "run")]
+    assert main(words) == 0
+    path = tmp_path / "run" / "state.safetensors"
+    with safe_open(path, framework="pt") as file:
+        meta = json.loads(file.metadata()["training"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    capsys.readouterr()
+    return path, words, meta, tensors
+
+
+def test_states_are_checked(state, capsys):
+    path, words, meta, tensors = state
+    words = [*words[:-4], "--images", "32", *words[-2:]]
+    changes = [
+        ("config.batch", "many"), ("config.lr", -1), ("config.unknown", 1), ("config", []),
+        ("step", -1), ("step", 1.5), ("step", "1"), ("seconds", "x"), ("about", 3), ("data", []),
+    ]  # fmt: skip
+    for where, value in changes:
+        with pytest.raises(BasisError):
+            check_meta(changed(meta, where, value), path)
+    check_meta(meta, path)
+    told = {"training": json.dumps(meta)}
+    odd = {
+        "a name of the optimizer": tensors | {"optimizer.x": torch.zeros(1)},
+        "a shape": {n: torch.zeros(2) for n in tensors},
+        "the generator": tensors | {"generator": torch.zeros(3)},
+        "nothing": {},
+    }
+    for name, wrong in odd.items():
+        save_file(wrong, path, told)
+        assert "state" in refused(capsys, *words), name
+    path.write_bytes(path.read_bytes()[:-7])
+    refused(capsys, *words)
+    save_file(tensors, path, told)
+    assert main(words) == 0
+
+
+def test_rows_of_a_log_that_are_none_are_left_out(state, capsys):
+    path, words, *_ = state
+    log = path.parent / "log.jsonl"
+    good = read_log(path.parent)
+    bad = ["[]", "3", "{}", '{"step": "a"}', '{"step": 1, "images": 2, "held_out": [1]}',
+           "[" * 9999,
+           '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
+    log.write_text(log.read_text() + "\n".join(bad) + "\n")
+    assert read_log(path.parent) == good
+    assert main(words) == 0
+
+
+def test_settings_are_checked_in_python_too():
+    for name, value in {"batch": 0, "lr": "fast", "average": -1, "images": 1.5, "flip": 1}.items():
+        with pytest.raises(BasisError, match=name):
+            TrainConfig(**{name: value})
+
+
+# Arrays and pictures -----------------------------------------------------------------------------
+
+
+def crafted_header(shape: str) -> bytes:
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}"
+    text = text + " " * (63 - (10 + len(text)) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+
+
+@pytest.mark.parametrize(
+    "shape", ["(99999999999, 1, 28, 28)", "(-1, 28, 28)", "(1" + "0" * 30 + ",)"]
+)
+def test_arrays_that_announce_more_than_they_hold(tmp_path, shape):
+    (tmp_path / "a.npy").write_bytes(crafted_header(shape) + bytes(100))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", crafted_header(shape) + bytes(100))
+    for name in ("a.npy", "a.npz"):
+        error = in_time(10, lambda name=name: load_images(tmp_path / name))
+        assert isinstance(error, BasisError)
+
+
+def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", images=np.zeros((100, 28, 28), "uint8"))
+    assert len(load_images(tmp_path / "a.npz")) == 100
+    monkeypatch.setattr("basis._reading.memory_left", lambda: 100_000)
+    with pytest.raises(BasisError, match="of memory are left"):
+        load_images(tmp_path / "a.npz")
+    header = bytes([0, 0, 8, 3]) + struct.pack(">III", 10**6, 28, 28)
+    (tmp_path / "x-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + bytes(100)))
+    with pytest.raises(BasisError, match="announces 784000000 bytes"):
+        load_images(tmp_path / "x-images-idx3-ubyte.gz")
+    with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10**6))
+    from basis.adapters import read_ncsn
+
+    with pytest.raises(BasisError, match="unfolds to"):
+        read_ncsn(tmp_path / "bomb.pth")
+
+
+def test_postscript_is_handed_to_nobody(tmp_path, monkeypatch):
+    from PIL import EpsImagePlugin
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **s: pytest.fail("was run"))
+    text = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EndComments\n%%EOF\n"
+    (tmp_path / "a.png").write_text(text)
+    with pytest.raises(BasisError, match="accepted: png"):
+        read_image(tmp_path / "a.png")
+
+
+def test_a_cut_lmdb_is_refused(tmp_path):
+    lmdb = pytest.importorskip("lmdb")
+    import io
+
+    folder = tmp_path / "church_lmdb"
+    with (
+        lmdb.open(str(folder), map_size=1 << 24) as environment,
+        environment.begin(write=True) as transaction,
+    ):
+        for i in range(40):
+            data = io.BytesIO()
+            Image.fromarray(np.full((64, 64, 3), i, "uint8")).save(data, "BMP")
+            transaction.put(f"{i:04d}".encode(), data.getvalue())
+    assert len(load_images(folder)) == 40
+    file = folder / "data.mdb"
+    with open(file, "r+b") as opened:
+        opened.truncate(file.stat().st_size // 2)
+    done = forked(tmp_path / "fork", lambda: load_images(folder))
+    assert not done.signal and "is cut short" in done.err.splitlines()[-1]
+
+
+def test_sources_of_another_shape_are_told_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("basis.separate", lambda *a, **s: pytest.fail("worked in vain"))
+    for sources in (np.zeros((1, 3, 1, 28, 28)), np.zeros((1, 2, 3, 28, 28))):
+        np.savez(tmp_path / "m.npz", mixture=np.zeros((1, 1, 28, 28)), sources=sources)
+        words = ["separate", tmp_path / "m.npz", "--out", tmp_path / "o"]
+        assert "the file's sources have shape" in refused(capsys, *words)
+
+
+# Names, terminals and mistakes -------------------------------------------------------------------
+
+
+def test_distances_and_studies_of_other_shapes(tmp_path, capsys):
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).random((4, 1, 20, 20)))
+    assert "28x28" in refused(capsys, "distance", tmp_path / "a.npy", tmp_path / "a.npy")
+    words = ["study", "gradients", "--prior", "cifar10", "--data", "sample", "--pairs", 2]
+    assert "shape (3, 32, 32)" in refused(capsys, *words, "--out", tmp_path / "s")
+    words[1:4] = ["likelihoods", "--prior", "cifar10-glow"]
+    refused(capsys, *words, "--effort", 20, "--out", tmp_path / "s")
+
+
+@LINUX
+def test_names_with_new_lines_and_other_bytes(tmp_path):
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/line\nbreak-\xff\x1b[31m"))
+    odd.mkdir()
+    picture = odd / "a\nb.png"
+    Image.new("L", (28, 28), 50).save(picture)
+    for words, code in (
+        (["separate", picture, "--effort", 20, "--out", odd / "o\n1"], 0),
+        (["mix", picture, picture, "--out", odd / "m\n.npz"], 0),
+        (["separate", odd / "none\n.png", "--out", odd / "o2"], 2),
+        (["priors", odd], 2),
+        (["train", "--data", odd, "--out", odd / "r\n"], 2),
+        (["data", "--data-root", odd], 0),
+        (["study", "cost", "--prior", "mnist", "--out", odd / "s\n"], 0),
+    ):
+        work = lambda words=words: main([*map(str, words)])  # noqa: E731
+        done = forked(tmp_path / "fork", work, encoding="ascii")
+        assert done.code == code and not done.complaints(), done.err
+
+
+def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
+    def broken(root=None):
+        raise KeyError("two\nlines")
+
+    monkeypatch.setattr("basis.store.list_priors", broken)
+    assert main(["priors"]) == 70
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "unexpected KeyError at _priors_command.py" in said
+    monkeypatch.setenv("BASIS_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main(["priors"])
+
+
+def test_text_of_others_is_one_printable_line():
+    assert printable("a\nb\x00\u2028\udcff") == r"a\nb\x00\u2028\udcff"
+    assert one_line(KeyError("a")) == "KeyError: 'a'"
+    assert one_line(AssertionError()) == "AssertionError"
+    assert one_line(ValueError("\n\n first\nsecond")) == "first"
+    assert len(one_line(ValueError("x" * 9999))) == 400
+
+
+def test_adding_takes_the_revision_along(tmp_path, monkeypatch, tiny_prior):
+    hub = pytest.importorskip("huggingface_hub")
+    folder = write_prior(tiny_prior, tmp_path / "fetched")
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, **settings: str(folder))
+    assert add_prior("hf:someone/digits@main", root=tmp_path / "root").name == "digits"
+
+
+@pytest.mark.parametrize("name", ["cifar-agnostic", "colour", "uncurated"])
+def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
+    from basis.nn import Denoiser, UNet, UNetConfig
+    from basis.priors import DenoiserPrior
+    from basis.reproduce import Context, ResultCache, build_report
+
+    network = UNet(UNetConfig(channels=3, widths=(8, 12), blocks=(1, 1), embedding=16))
+    prior = DenoiserPrior(
+        Denoiser(network, 0.47, 0.25), (3, 32, 32), 0.005, 10.0, name="cifar10", low=0.0, high=1.0
+    )
+    ctx = Context(ResultCache(tmp_path / "cache"), data="sample", miniature=True)
+    assert ctx.photos == "sample-photos"
+    ctx.priors |= {"cifar10": prior, "cifar10-glow": prior}
+    (section,) = build_report([name], ctx, tmp_path, size=1e-6)
+    assert section.tables or section.pictures
+
+
+def test_sources_that_are_no_numbers_are_matched_last():
+    from basis import metrics
+
+    truth = torch.eye(2)[None, :, None, None, :].expand(1, 2, 1, 1, 2)
+    wrong = truth.clone()
+    wrong[0, 0] = float("nan")
+    assert metrics.reorder(wrong.flip(1), truth)[0, 1].equal(truth[0, 1])
+
+
+def test_a_scheduler_without_noise_levels_is_refused():
+    diffusers = pytest.importorskip("diffusers")
+    from basis.adapters import DiffusersDenoiser
+
+    network = diffusers.UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(4, 4),
+        norm_num_groups=2, down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
+    )  # fmt: skip
+    DiffusersDenoiser(network, diffusers.DDPMScheduler())
+    with pytest.raises(BasisError, match="do not rise"):
+        DiffusersDenoiser(network, diffusers.DDPMScheduler(beta_start=0.0, beta_end=0.0))
