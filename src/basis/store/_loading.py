@@ -57,11 +57,10 @@ def load_prior(
             "(unet/ and scheduler/)"
         )
     prior.eval().requires_grad_(False)
-    module = getattr(prior, "module", None)
-    if isinstance(module, DiffusersDenoiser):
+    if isinstance(getattr(prior, "module", None), DiffusersDenoiser):
         _try(prior, folder)
     # Likelihood models were measured to gain nothing by it, but for those that are a U-Net.
-    if not prior.has_likelihood or isinstance(module, Denoiser):
+    if not prior.has_likelihood or isinstance(getattr(prior, "module", None), Denoiser):
         channels_last(prior)
     return prior.to(device, dtype)
 

@@ -128,14 +128,18 @@ def train(
         compiled=compiled,
     )
     if _finished(trainer, name, variance_images):
-        report(
-            f"finished already, after {trainer.seen:,} images; more images train longer  "
-            f"prior: {folder}"
-        )
+        if trainer.processes.first:
+            report(
+                f"finished already, after {trainer.seen:,} images; more images train longer  "
+                f"prior: {folder}"
+            )
         return load_prior(folder, device=device)
-    if trainer.step:
+    if trainer.step and trainer.processes.first:
         report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run(progress=progress)
+    if not trainer.processes.first:
+        trainer.processes.wait()  # for the first one to write the prior
+        return load_prior(folder, device=device)
     if not complete:
         variance_images = 0
     elif init is None or head is not None:
@@ -158,6 +162,7 @@ def train(
         seen = f"{trainer.seen:,} of {config.images:,} images"
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
+    trainer.processes.wait()
     return load_prior(folder, device=device)
 
 
