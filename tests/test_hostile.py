@@ -645,3 +645,25 @@ def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
     ctx.priors |= {"cifar10": prior, "cifar10-glow": prior}
     (section,) = build_report([name], ctx, tmp_path, size=1e-6)
     assert section.tables or section.pictures
+
+
+def test_sources_that_are_no_numbers_are_matched_last():
+    from basis import metrics
+
+    truth = torch.eye(2)[None, :, None, None, :].expand(1, 2, 1, 1, 2)
+    wrong = truth.clone()
+    wrong[0, 0] = float("nan")
+    assert metrics.reorder(wrong.flip(1), truth)[0, 1].equal(truth[0, 1])
+
+
+def test_a_scheduler_without_noise_levels_is_refused():
+    diffusers = pytest.importorskip("diffusers")
+    from basis.adapters import DiffusersDenoiser
+
+    network = diffusers.UNet2DModel(
+        sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(4, 4),
+        norm_num_groups=2, down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
+    )  # fmt: skip
+    DiffusersDenoiser(network, diffusers.DDPMScheduler())
+    with pytest.raises(BasisError, match="do not rise"):
+        DiffusersDenoiser(network, diffusers.DDPMScheduler(beta_start=0.0, beta_end=0.0))

@@ -17,8 +17,8 @@ import basis
 PACKAGE = Path(basis.__file__).parent
 ORDER = (
     "foundation", "families", "nn", "mixings", "data", "metrics", "priors", "adapters", "store",
-    "samplers", "panels", "separation", "training", "pairs", "perception", "baselines", "checks",
-    "bench", "studies", "reproduce", "demo", "cli",
+    "samplers", "panels", "separation", "training", "pairs", "jobs", "perception", "baselines",
+    "checks", "bench", "studies", "reproduce", "demo", "cli",
 )  # fmt: skip
 """A room imports rooms to its left only."""
 

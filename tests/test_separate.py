@@ -171,7 +171,6 @@ def test_metrics_match_components():
         ({"effort": "fast"}, "not both"),
         ({"sampler": None}, "steps, levels goes with a sampler"),
         ({"choose": "best"}, "choose must be one of first, energy"),
-        ({"choose": "likelihood", "samples": 2}, "no likelihood"),
     ],
 )
 def test_refusals(tiny_prior, change, says):

@@ -257,7 +257,7 @@ def test_wrong_shapes_get_one_clear_line():
     m = torch.zeros(1, *SHAPE, dtype=torch.float64)
     cases = [
         (m[..., :4], {}, r"shape \(1, 2, 4\); prior .* take \(batch, 2, 5\)"),
-        (m[0], {}, r"shape \(2, 5\)"),
+        (m[0, 0], {}, r"shape \(5,\)"),
         (m, {"mixing": basis.downsample(2, (1, 1))}, "multiple"),
         (m, {"mixing": basis.convolution(torch.ones(2, 3, 3))}, "do not fit sources"),
         (m, {"mixing": basis.mixture().masked(torch.ones(4))}, "the mask has shape"),

@@ -2,4 +2,5 @@
 
 from basis.cli import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # worker processes import this file too
+    raise SystemExit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -27,6 +28,8 @@ _inputs: set[tuple[int, int]] = set()
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; moves it into place when the block ends well.
 
+    What was written is on the disk before it gets its name, so that not even a power cut leaves a
+    file that is there but empty.
     What is no regular file (a device, a pipe) is never replaced: the bytes are written through it.
     A file that is protected as an input is refused. A full disk is one line that names the file,
     whatever the library that met it calls it.
@@ -54,13 +57,30 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             _write_through(temporary, path)
         else:
             os.chmod(temporary, 0o666 & ~_umask())
+            sync(temporary)
             os.replace(temporary, path)
+            sync(path.parent)
     except Exception as error:
         if not _is_write_error(error):
             raise
         raise BasisError(f"cannot write {path}: {_reason(error, path)}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY if path.is_dir() or os.name != "nt" else os.O_RDWR)
+    except OSError:
+        return  # a folder on Windows cannot be opened, and needs not be
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise  # a disk that is full may say so only now
+    finally:
+        os.close(handle)
 
 
 def write_text(path: str | Path, text: str) -> None:

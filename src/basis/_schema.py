@@ -43,9 +43,11 @@ def check_fields(kind: type[Any], values: Mapping[str, Any], where: str) -> dict
     if missing:
         raise BasisError(f"{where} lacks {', '.join(missing)}")
     hints = get_type_hints(kind)
-    found = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    found: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     for name, value in found.items():
         _check(value, hints[name], known[name].metadata, f"{where}: {name}")
+        if hints[name] is float:  # a whole number may be too large for a tensor
+            found[name] = float(value)
     return found
 
 
@@ -103,7 +105,7 @@ def _check_number(value: Any, metadata: Mapping[str, Any], label: str) -> None:
     least, most = metadata.get("at_least", -math.inf), metadata.get("at_most", math.inf)
     above = metadata.get("above", -math.inf)
     try:
-        fits = not isinstance(value, bool) and math.isfinite(value)
+        fits = not isinstance(value, bool) and abs(value) < 1e30  # NaN is refused too
     except (TypeError, OverflowError):
         fits = False
     if fits and least <= value <= most and value > above:

@@ -92,7 +92,9 @@ def match(scores: Tensor) -> Tensor:
     from scipy.optimize import linear_sum_assignment
 
     rows = []
-    for item in scores.detach().cpu().double().numpy():
+    # What is no number is the worst match there is, and does not spoil the other items.
+    finite = scores.detach().cpu().double().nan_to_num(nan=-1e30, posinf=1e30, neginf=-1e30)
+    for item in finite.numpy():
         row, column = linear_sum_assignment(item, maximize=True)
         rows.append(torch.as_tensor(row[column.argsort()]))
     return torch.stack(rows).to(scores.device)

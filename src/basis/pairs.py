@@ -14,7 +14,7 @@ from basis._errors import BasisError
 if TYPE_CHECKING:
     from basis.data import ImageSet
 
-__all__ = ["GROUPS", "Pairs", "Protocol", "draw_pairs"]
+__all__ = ["GROUPS", "Pairs", "Protocol", "draw_indices", "draw_pairs"]
 
 Protocol = Literal["agnostic", "split"]
 """Any two images, or one of each half of the classes."""
@@ -59,7 +59,15 @@ class Pairs:
 def draw_pairs(
     images: ImageSet, count: int, *, k: int = 2, protocol: Protocol = "agnostic", seed: int = 0
 ) -> Pairs:
-    """Draws mixtures of k different images each.
+    """Draws mixtures of k different images each; the arguments are those of `draw_indices`."""
+    indices = draw_indices(images, count, k=k, protocol=protocol, seed=seed)
+    return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)
+
+
+def draw_indices(
+    images: ImageSet, count: int, *, k: int = 2, protocol: Protocol = "agnostic", seed: int = 0
+) -> Tensor:
+    """Draws which k different images each of `count` mixtures is made of: (count, k).
 
     Args:
         images: Where to draw from.
@@ -86,8 +94,7 @@ def draw_pairs(
             row = torch.randint(len(images), (k,), generator=generator).tolist()
             if len(set(row)) == k:
                 draws.append(row)
-    indices = torch.tensor(draws)
-    return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)
+    return torch.tensor(draws)
 
 
 def _group_pools(images: ImageSet, k: int) -> list[Tensor]:

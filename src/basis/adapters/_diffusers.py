@@ -55,7 +55,12 @@ class DiffusersDenoiser(nn.Module):
         # Only the NCSN++ family lives in [0, 1]: its pipeline clamps there.
         black, white = pixels or ((0.0, 1.0) if self.family == "ve" else (-1.0, 1.0))
         self.pixels = (float(black), float(white))
-        self.register_buffer("table", self._noise_table(scheduler, kind), persistent=False)
+        table = self._noise_table(scheduler, kind)
+        if len(table) < 2 or not table.isfinite().all() or not (table.diff() > 0).all():
+            raise BasisError(
+                f"the noise levels of scheduler {kind} do not rise from one to the next"
+            )
+        self.register_buffer("table", table, persistent=False)
 
     def _noise_table(self, scheduler: Any, kind: str) -> Tensor:
         """log s of every time index for the VP family, of the two ends for the others."""

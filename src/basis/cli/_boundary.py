@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import traceback
@@ -34,6 +35,7 @@ def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any])
         with _inputs_protected(args), warnings.catch_warnings():
             if not sys.warnoptions:  # python -W asks for what libraries tell their programmers
                 warnings.simplefilter("ignore")
+                logging.disable(logging.ERROR)
             work(args)
     except BasisError as error:
         return _tell(args, printable(error), UNUSABLE)
@@ -55,6 +57,8 @@ def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any])
         if os.environ.get("BASIS_DEBUG"):
             raise
         return _tell(args, _unexpected(error), UNEXPECTED)
+    finally:
+        logging.disable(logging.NOTSET)
     return 0
 
 

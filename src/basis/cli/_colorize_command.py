@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from basis._files import check_replaceable
+from basis._files import check_replaceable, check_room
 from basis._run_folder import RunFolder
 from basis.cli._arguments import (
     add_root,
@@ -16,12 +16,15 @@ from basis.cli._arguments import (
     progress_bar,
     say,
 )
+from basis.cli._job_flags import MANY, add_job_flags, wants_job
 
 EPILOG = """\
 examples:
   basis colorize photo.png                      three colourings; a photo's own colours are not used
   basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
   basis colorize sample-photos:4                one of the photos that ship with the package
+  basis colorize photos/ --size 64 --workers 2  a folder, in shards; goes on where it was stopped
+  basis colorize cifar10 --samples 1            all test photos of a data set
 
 Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are
 drawn at --side pixels along the longer side at most, through overlapping tiles where that is more
@@ -38,12 +41,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=natural, default=3, help="colourings of each (3)")
     parser.add_argument("--side", type=natural, default=64, help="pixels colours are drawn at (64)")
     add_seed_and_device(parser)
+    parser.add_argument(
+        "--size", type=natural, help="jobs: side to which photos are cut and scaled"
+    )
+    parser.add_argument("--count", type=natural, help="jobs: at most so many photos")
+    add_job_flags(parser, samples=False)
     parser.add_argument("--out", default="coloured", metavar="DIR", help="default: coloured")
     add_root(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Colours every photo and writes its colourings, a panel and a record."""
+    if wants_job(args, args.photos, MANY + 1):
+        from basis.cli._colorize_job import colorize_as_job
+
+        colorize_as_job(args)
+        return
+
     import torch
 
     from basis import colorize, load_prior
@@ -60,6 +74,7 @@ def run(args: argparse.Namespace) -> None:
         endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
         for ending in (*endings, "panel.png", "run.json"):
             check_replaceable(out / f"{stem}-{ending}")
+    check_room(out, sum(args.samples * photo[0].numel() for photo in photos))
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):
         folder = RunFolder(out, f"{stem}-run.json")
         grey = photo.mean(dim=0, keepdim=True)

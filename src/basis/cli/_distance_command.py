@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 from basis.cli._arguments import add_json, add_root, natural, say, write_json
 
@@ -14,7 +16,8 @@ examples:
   basis distance colourings/ cifar10 --network inception  FID and Inception Score (96 MB, once)
   basis distance a/ b/ --network inception --weights pt_inception-2015-12-05-6726825d.pth
 
-IMAGES and REFERENCE are data sets by name (their test images), folders, or .npy files. A distance
+IMAGES and REFERENCE are data sets by name (their test images), folders, or .npy files; the store of
+a job is read piece by piece, whatever its size, and the kernel distance is told too. A distance
 depends on the number of images in both sets: compare only those of equal numbers.
 """
 
@@ -44,6 +47,9 @@ def run(args: argparse.Namespace) -> None:
     from basis.data import load_images
     from basis.perception import compare, load_network
 
+    if any(map(_is_large, (args.images, args.reference))):
+        _run_streamed(args)
+        return
     sets = [
         load_images(name, "test", root=args.data_root, size=args.size).images[: args.count]
         for name in (args.images, args.reference)
@@ -65,3 +71,47 @@ def run(args: argparse.Namespace) -> None:
     say(f"{extractor.score_name}: {score.mean:.3f}{spread} over {splits} splits")
     if args.json:
         write_json(args.json, {"command": args.line, **dataclasses.asdict(found)})
+
+
+def _is_large(name: str) -> bool:
+    """Whether a set is the store of a job."""
+    return (Path(name) / "store.json").is_file()
+
+
+def _run_streamed(args: argparse.Namespace) -> None:
+    """The same for sets of any size, with the kernel distance."""
+    from basis import BasisError
+    from basis.data import load_images
+    from basis.jobs import open_store
+    from basis.perception import ImagePieces, compare_streams, load_network
+
+    sets = []
+    for name in (args.images, args.reference):
+        if _is_large(name):
+            store = open_store(name)
+            if store.failures:
+                raise BasisError(
+                    f"{name} has {len(store.failures)} mixtures that could not be separated; a "
+                    "distance needs all of its images"
+                )
+            found: Any = store["colours" if "colours" in store.arrays else "sources"]
+        else:
+            found = load_images(name, "test", root=args.data_root, size=args.size).images
+        sets.append(ImagePieces(found, args.count))
+    if min(map(len, sets)) < 2:
+        raise BasisError("a distance needs two or more images in either set")
+    extractor = load_network(args.network, weights=args.weights, root=args.data_root)
+    result = compare_streams(extractor, *sets, splits=args.splits)
+    print(
+        f"{extractor.distance_name}: {result.distance:.4g}  "
+        f"({result.count} images, {result.reference} of reference)"
+    )
+    kernel, score = result.kernel, result.score
+    print(
+        f"kernel distance: {kernel.distance:.4g} ± {kernel.error:.2g} over {kernel.blocks} blocks"
+    )
+    spread = f" ± {score.deviation:.2f}" if score.deviation >= 0 else ""
+    splits = min(args.splits, result.count)
+    print(f"{extractor.score_name}: {score.mean:.3f}{spread} over {splits} splits")
+    if args.json:
+        write_json(args.json, {"command": args.line, **dataclasses.asdict(result)})

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from basis._texts import printable
 from basis.separation import has_draws
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
         print(f"plausible: {int(result.plausible.sum())} of {len(names)}")
         doubted = [(n, r) for n, r in zip(names, result.remarks, strict=True) if r]
         for name, remark in doubted[:_LINES]:
-            print(f"basis separate: warning: {name} is {remark}", file=sys.stderr)
+            print(f"basis separate: warning: {printable(name)} is {remark}", file=sys.stderr)
         if len(doubted) > _LINES:
             print(
                 f"basis separate: warning: {len(doubted) - _LINES} more; run.json has them all",
@@ -78,7 +79,7 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
     several = [(n, m) for n, m in zip(names, result.modes, strict=True) if len(m) > 1]
     for name, modes in several[:_LINES]:
         weights = ", ".join(f"{m.weight:.2f}" for m in modes if m.weight >= _LIGHT)
-        print(f"{name}: {len(modes)} explanations, weights {weights}")
+        print(f"{printable(name)}: {len(modes)} explanations, weights {weights}")
     if len(several) > _LINES:
         print(f"{len(several) - _LINES} more with several explanations; run.json has them all")
 

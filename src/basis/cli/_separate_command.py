@@ -27,6 +27,7 @@ from basis.cli._blind import (
     source_count,
     weight,
 )
+from basis.cli._job_flags import add_job_flags, wants_job
 from basis.cli._result_report import (
     in_order_of,
     print_verdict,
@@ -54,6 +55,7 @@ examples:
   basis separate two.png --alphas unknown unknown       weights estimated with the sources
   basis separate some.png --k unknown                   one to four sources, as many as it takes
   basis separate sample --sampler gibbs --samples 3     three draws from the posterior of each
+  basis separate many.npy --out store --workers 4       thousands, in shards; goes on where it was
   basis separate --sampler gibbs --help                 the settings of a sampler
 
 Values of a mixture are in the units of sum alpha_i x_i with sources in the prior's range.
@@ -69,7 +71,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "inputs",
         nargs="*",
         default=["sample"],
-        help="image files, .npy, .npz, or the name of a data set to mix from (default: sample)",
+        help="image files or a folder of them, .npy, .npz, or the name of a data set to mix from "
+        "(default: sample)",
     )
     parser.add_argument(
         "--alphas",
@@ -108,6 +111,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", default="separated", metavar="DIR", help="default: separated")
     add_sampling(parser)
+    add_job_flags(parser)
     add_root(parser)
 
 
@@ -123,6 +127,12 @@ class _Input:
 
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes sources, panel and record."""
+    if wants_job(args, args.inputs, args.count):
+        from basis.cli._separate_job import separate_as_job
+
+        separate_as_job(args)
+        return
+
     from basis import metrics, mixings
     from basis.panels import separation_panel, to_picture, write_picture
     from basis.priors import Tiled
@@ -186,7 +196,7 @@ def run(args: argparse.Namespace) -> None:
     if has_draws(result):
         write_draws(folder, names, mixture, result, low, high, shown)
     if result.kept:
-        states = _states_panel(names[:shown], mixture, result, low, high)
+        states = _states_panel(names[:shown], mixing.observe(mixture), result, low, high)
         write_picture(folder.path("states.png"), states)
     record = _record(args, names, result, truth, low, high)
     for row, verdict in zip(record["mixtures"], verdict_rows(result), strict=True):

@@ -14,6 +14,7 @@ from basis.cli._arguments import (
     add_pairs,
     add_root,
     natural,
+    number,
     out_folder,
     progress_bar,
     say,
@@ -47,6 +48,9 @@ examples:
   basis study plausibility --pairs 512 --effort fast
       how many of 512 right mixtures, and of 8 kinds of wrong ones, 32 each, are called implausible
 
+  basis study scale --store separated --separations 1000000 --workers 1 10 100 1000
+      what a finished job's shard times say of more workers
+
 gradients writes gradients.png, gradients.md and gradients.json; likelihoods writes likelihoods.md
 and likelihoods.json, the others the same. The images are those of the --pairs mixtures.
 """
@@ -71,6 +75,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="WAY",
         help="capacity: efforts and samplers to separate by (default: fast)",
     )
+    scale = parser.add_argument_group("scale")
+    scale.add_argument("--store", metavar="DIR", help="the store of a finished job")
+    scale.add_argument("--separations", type=natural, default=1_000_000, help="default 1000000")
+    scale.add_argument(
+        "--workers", type=natural, nargs="+", default=[1, 10, 100, 300, 1000], metavar="N"
+    )
+    scale.add_argument(
+        "--losses", type=number, default=0.01, help="workers lost, of each per hour (0.01)"
+    )
     parser.add_argument("--out", default="study", metavar="DIR", help="default: study")
     add_pairs(parser, 64)
     add_sampling(parser)
@@ -81,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     """Runs one study and writes its table and record."""
     out = out_folder(args.out)
     args.prior = args.priors or args.prior
-    priors = priors_from(args)
+    priors = [] if args.kind == "scale" else priors_from(args)
     table, rows = _KINDS[args.kind](args, priors, out)
     write_text(out / f"{args.kind}.md", f"{table}\n{markdown_code(args.line)}\n")
     record = {"command": args.line, "data": args.data, "seed": args.seed, args.kind: rows}
@@ -118,10 +131,9 @@ def _gradients(args: argparse.Namespace, priors: list[Prior], out: Path) -> tupl
 def _likelihoods(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     """The likelihood study: its tables, and its rows for the record."""
     from basis import mixings, studies
+    from basis.priors import with_likelihood
 
-    for prior in priors:
-        if not prior.has_likelihood:
-            raise BasisError(f"prior {prior.name!r} has no likelihood")
+    priors = with_likelihood(priors)
     pairs, alphas = _pairs(args), (1.0,) * args.k
     mixing = mixings.mixture(alphas, pairs.sources.shape[2])
     sampler = sampler_from(args)
@@ -168,6 +180,25 @@ def _capacity(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple
     ]
     table = studies.capacity_table(rows).markdown()
     table += f"\n{args.pairs} mixtures of {args.k}, {torch.get_num_threads()} threads.\n"
+    return table, [dataclasses.asdict(row) for row in rows]
+
+
+def _scale(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
+    """The study of more workers: its table, and its rows for the record."""
+    from basis.studies import read_times, scale_table, simulate
+
+    if args.store is None:
+        raise BasisError("--store is needed: the folder of a finished job, for its shards' times")
+    times = read_times(args.store)
+    rows = [
+        simulate(times, count, args.separations, losses=args.losses, seed=args.seed)
+        for count in args.workers
+    ]
+    table = scale_table(rows).markdown()
+    table += (
+        f"\n{args.separations:,} separations in shards of {times.per_shard}, {len(times.shards)} "
+        f"measured; one process can feed about {times.limit:,.0f} workers.\n"
+    )
     return table, [dataclasses.asdict(row) for row in rows]
 
 
@@ -299,6 +330,7 @@ _KINDS = {
     "gradients": _gradients,
     "likelihoods": _likelihoods,
     "cost": _cost,
+    "scale": _scale,
     "capacity": _capacity,
     "plausibility": _plausibility,
 }

@@ -24,6 +24,7 @@ examples:
   basis train --data mnist --out runs/mnist --images 2000000
   basis train --data photos/ --size 64 --out runs/photos --widths 64 128 192 --blocks 2 2 3
   basis train --data mnist --architecture ncsn --out runs/ncsn --lr 0.01
+  basis train --data mnist --architecture energy --init mnist --out runs/energy --lr 0.004
   basis train --data mnist --architecture glow --out runs/glow --width 96 --sigma-max 1.0
 
 A run stopped at any moment (Ctrl-C too) goes on to the step when the same command is given again;
@@ -68,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--variance-images",
         type=int,
         default=100_000,
-        help="unet: images seen at the end to learn how sure the network is of each pixel (default "
+        help="unet, energy: images seen at the end to learn how sure it is of each pixel (default "
         "100000, and no more than the run itself saw); --init's own goes on",
     )
     training.add_argument(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from basis.data._catalogue import CatalogueEntry, catalogue
     from basis.data._download import PUBLISHED, Published, checksum, download, fetch
     from basis.data._imageset import ImageSet
+    from basis.data._listing import find_pictures
     from basis.data._load import load_images
     from basis.data._mixture import MixtureFile, read_array, read_mixture, write_mixture
     from basis.data._observation import (
@@ -39,6 +40,7 @@ __all__ = [
     "data_root",
     "download",
     "fetch",
+    "find_pictures",
     "fit_observation",
     "from_numpy",
     "load_images",
@@ -64,6 +66,7 @@ _HOME = {
     "data_root": "_places",
     "download": "_download",
     "fetch": "_download",
+    "find_pictures": "_listing",
     "fit_observation": "_observation",
     "from_numpy": "_observation",
     "load_images": "_load",

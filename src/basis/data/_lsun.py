@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._reading import reading
 from basis.data._folder import stack_pictures
 from basis.data._pictures import decode_bytes
 
@@ -30,14 +32,16 @@ def read_lmdb(folder: Path, *, size: int | None = None, channels: int | None = N
         raise BasisError(
             f"{folder} is an lmdb, which needs a package: pip install 'basis-separation[lsun]'"
         ) from error
-    try:
-        with lmdb.open(str(folder), readonly=True, lock=False, subdir=True) as environment:
-            _check_whole(environment, folder)
-            if not environment.stat()["entries"]:
-                raise BasisError(f"{folder} holds no pictures")
-            return stack_pictures(_pictures(environment, folder), size, channels)
-    except lmdb.Error as error:
-        raise BasisError(f"{folder} is not an lmdb that can be read: {error}") from error
+    name = os.fsencode(folder)  # names that are no UTF-8 are names too
+    with reading(folder, "an lmdb"):
+        try:
+            with lmdb.open(name, readonly=True, lock=False, subdir=True) as environment:
+                _check_whole(environment, folder)
+                if not environment.stat()["entries"]:
+                    raise BasisError(f"{folder} holds no pictures")
+                return stack_pictures(_pictures(environment, folder), size, channels)
+        except lmdb.Error as error:
+            raise BasisError(f"{folder} is not an lmdb that can be read: {error}") from error
 
 
 def _check_whole(environment: Any, folder: Path) -> None:

@@ -53,8 +53,8 @@ class Family:
             mean and std (of the data's values), conditioned (one model for all noise levels).
         module: Reference to the class of what a prior holds, for example "basis.nn:Glow".
         trainable: Whether `basis.training.train` takes it.
-        objective: What training minimises: a denoiser's error, or code length with the error of the
-            gradient.
+        objective: What training minimises: a denoiser's error, code length with the error of the
+            gradient, or ("energy") the errors of a density's slopes in x and in the noise level.
         noise: How training draws noise levels: "focused" about one level, "continuous"
             log-uniformly and sometimes none, or "discrete" from the module's own `levels`.
         unit_range: Whether its values must be in [0, 1].
@@ -70,7 +70,7 @@ class Family:
     sizes: type[Any] | None
     module: str
     trainable: bool = True
-    objective: Literal["denoising", "likelihood"] = "denoising"
+    objective: Literal["denoising", "likelihood", "energy"] = "denoising"
     noise: Literal["focused", "continuous", "discrete"] = "focused"
     unit_range: bool = False
     build: Callable[[Mapping[str, Any]], Any] | None = None

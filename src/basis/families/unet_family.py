@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from basis.families._family import Family, entry, level, refer, size_field
@@ -31,15 +32,17 @@ class UNetConfig:
     dims: int = size_field(2, "axes after the channels", flag=False, most=3)
 
 
-def _build(architecture: Mapping[str, Any]) -> Any:
+def build_around(module: str, architecture: Mapping[str, Any]) -> Any:
+    """A module of this reference around the U-Net that a card's `architecture` describes."""
     config = FAMILY.make_sizes(entry(architecture, "network"))
     head = refer("basis.nn:VarianceHead")(config) if architecture.get("variance") else None
     network = refer("basis.nn:UNet")(config)
     mean, std = level(architecture, "mean"), level(architecture, "std", positive=True)
-    return refer("basis.nn:Denoiser")(network, mean, std, head)
+    return refer(module)(network, mean, std, head)
 
 
-def _describe(module: Any) -> dict[str, Any]:
+def describe_around(module: Any) -> dict[str, Any]:
+    """The `architecture` of a module around a U-Net, without its kind."""
     entry = {"network": asdict(module.network.config), "mean": module.mean, "std": module.std}
     return entry | ({"variance": True} if module.head is not None else {})
 
@@ -49,7 +52,10 @@ FAMILY = Family(
     title="score",
     sizes=UNetConfig,
     module="basis.nn:Denoiser",
-    build=_build,
-    describe=_describe,
-    belongs=lambda module: isinstance(module.network, refer("basis.nn:UNet")),
+    build=partial(build_around, "basis.nn:Denoiser"),
+    describe=describe_around,
+    # An energy is built on the same network, and says so by its density.
+    belongs=lambda module: (
+        isinstance(module.network, refer("basis.nn:UNet")) and not hasattr(module, "log_prob")
+    ),
 )

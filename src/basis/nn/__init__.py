@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from basis.families import GlowConfig, NCSNConfig, PixelCNNConfig, UNetConfig, VAEConfig
 
 if TYPE_CHECKING:
+    from basis.nn._energy import Energy, LevelConstant
     from basis.nn._glow import Glow, bits_per_dimension
     from basis.nn._growing import grow_head, grow_unet
     from basis.nn._ncsn import NCSN, NCSNDenoiser
@@ -23,8 +24,10 @@ __all__ = [
     "NCSN",
     "VAE",
     "Denoiser",
+    "Energy",
     "Glow",
     "GlowConfig",
+    "LevelConstant",
     "NCSNConfig",
     "NCSNDenoiser",
     "PixelCNN",

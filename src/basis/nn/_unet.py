@@ -32,13 +32,17 @@ class _Attention(nn.Module):
         self.norm = _norm(width)
         self.qkv = _conv(dims, width, 3 * width, 1)
         self.out = _zeroed(_conv(dims, width, width, 1))
+        self.plain = False
 
     def forward(self, x: Tensor) -> Tensor:
         b, c, *size = x.shape
         qkv = self.qkv(self.norm(x)).movedim(1, -1)
         places = math.prod(size)
         q, k, v = qkv.reshape(b, places, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v)
+        if self.plain:
+            y = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(dim=-1) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v)
         y = y.transpose(1, 2).reshape(b, *size, c).movedim(-1, 1)
         return x + self.out(y)
 
@@ -120,6 +124,12 @@ class UNet(nn.Module):
         """Sides must be a multiple of this."""
         return self.config.fold * 2 ** (len(self.config.widths) - 1)
 
+    def use_plain_attention(self) -> None:
+        """Computes attention step by step: the fused one has no second derivative."""
+        for module in self.modules():
+            if isinstance(module, _Attention):
+                module.plain = True
+
     def forward(self, x: Tensor, label: Tensor) -> Tensor:
         return self.read(self.features(x, label))
 
@@ -198,9 +208,14 @@ class Denoiser(nn.Module):
     def moments(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each clean value given the noisy signal; needs a head."""
         assert self.head is not None
-        features = self.features(x, sigma)
+        features, mean = self.features_and_mean(x, sigma)
         unit = self.output_scale(per_item(sigma, x)).square()
-        return self.read(x, sigma, features), unit * self.head(features).exp()
+        return mean, unit * self.head(features).exp()
+
+    def features_and_mean(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """The network's last hidden state, which a head reads, and the denoised signal."""
+        features = self.features(x, sigma)
+        return features, self.read(x, sigma, features)
 
     def features(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The network's last hidden state."""

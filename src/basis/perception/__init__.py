@@ -19,6 +19,15 @@ from basis.perception._networks import (
     load_network,
     save_classifier,
 )
+from basis.perception._streaming import (
+    ImagePieces,
+    KernelDistance,
+    RunningGaussian,
+    RunningScore,
+    StreamedComparison,
+    compare_streams,
+    kernel_distance,
+)
 
 __all__ = [
     "INCEPTION",
@@ -28,14 +37,21 @@ __all__ = [
     "FeatureExtractor",
     "Features",
     "Gaussian",
+    "ImagePieces",
     "InceptionV3",
+    "KernelDistance",
+    "RunningGaussian",
+    "RunningScore",
     "Score",
+    "StreamedComparison",
     "accuracy",
     "compare",
+    "compare_streams",
     "fetch_weights",
     "frechet_distance",
     "gaussian_of",
     "inception_score",
+    "kernel_distance",
     "load_inception",
     "load_network",
     "save_classifier",

@@ -71,11 +71,8 @@ class FeatureExtractor:
             raise BasisError(
                 f"{self.name} takes pictures (n, channels, height, width), not {tuple(x.shape)}"
             )
-        if self.side is not None and tuple(x.shape[2:]) != (self.side, self.side):
-            raise BasisError(
-                f"{self.name} takes images of {self.side}x{self.side} pixels, not "
-                f"{x.shape[3]}x{x.shape[2]}; --size {self.side} cuts and scales them"
-            )
+        if x.shape[1] in (1, self.channels):
+            self._check_side(x)
         if x.shape[1] == self.channels:
             return x
         if x.shape[1] == 1:
@@ -84,3 +81,10 @@ class FeatureExtractor:
             f"{self.name} takes images of {self.channels} channel(s), not {x.shape[1]}; "
             "networks of colour images are efficientnet-lite0 and inception (--network)"
         )
+
+    def _check_side(self, x: Tensor) -> None:
+        if self.side is not None and tuple(x.shape[2:]) != (self.side, self.side):
+            raise BasisError(
+                f"{self.name} takes images of {self.side}x{self.side} pixels, not "
+                f"{x.shape[3]}x{x.shape[2]}; --size {self.side} cuts and scales them"
+            )

@@ -3,6 +3,7 @@
 from basis.priors._card import Card
 from basis.priors._denoiser import DenoiserPrior
 from basis.priors._energies import LIKELY, Energies, quantiles
+from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._likelihood import Ladder, LikelihoodPrior
@@ -14,6 +15,7 @@ __all__ = [
     "Card",
     "DenoiserPrior",
     "Energies",
+    "FlowLikelihood",
     "FunctionPrior",
     "GaussianMixture",
     "Ladder",
@@ -24,4 +26,5 @@ __all__ = [
     "from_log_prob",
     "from_score",
     "quantiles",
+    "with_likelihood",
 ]

@@ -61,8 +61,10 @@ class LikelihoodPrior(Prior):
     Args:
         model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
             A model of one noise level may have `log_prob(x)` alone: set its attribute
-            `noise_conditioned` to False. A mapping of noise levels to such models is a `Ladder`.
-            A module is taken as it is: neither frozen nor moved.
+            `noise_conditioned` to False. Where it has a method `moments` (and its attribute `head`,
+            if it has one, is not None), that answers as for `DenoiserPrior`. A mapping of noise
+            levels to such models is a `Ladder`. A module is taken as it is: neither frozen nor
+            moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it answers for.
         low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
@@ -111,6 +113,11 @@ class LikelihoodPrior(Prior):
         """The model, under the name that trained priors share."""
         return self.model
 
+    @property
+    def likelihood_sigma(self) -> float:
+        spreads = getattr(self.model, "likelihood_spreads", 0.0)
+        return min(max(self.sigma_min, spreads * self.spread), self.sigma_max)
+
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)
         s = as_sigmas(sigma, own)
@@ -126,6 +133,18 @@ class LikelihoodPrior(Prior):
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return x + per_item(sigma, x).square() * self.score(x, sigma)
+
+    def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
+        own = getattr(self.model, "moments", None)
+        if own is None or getattr(self.model, "head", self.model) is None:
+            return super().moments(x, sigma)
+        mine = self._own(x)
+        s = as_sigmas(sigma, mine)
+        pieces = zip(mine.split(self.chunk), s.split(self.chunk), strict=True)
+        mean, variance = (
+            torch.cat(parts) for parts in zip(*(own(*p) for p in pieces), strict=True)
+        )
+        return mean.to(x.dtype), variance.to(x.dtype)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
         # Separations run in inference mode, where nothing can be differentiated.

@@ -43,6 +43,9 @@ class Prior(nn.Module, ABC):
     cost: int = 1
     """Evaluations that one score counts for; a pass back through a network counts as two more."""
 
+    log_prob_cost: int = 1
+    """Evaluations that one log p counts for, in a prior that has one."""
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -121,7 +124,7 @@ class Prior(nn.Module, ABC):
         """log p_sigma(x), (batch,), for priors that have a likelihood."""
         raise BasisError(
             f"prior {self.name!r} has no likelihood: log_prob needs a prior with a density "
-            "(score priors rank samples by their denoising error instead)"
+            "(basis.priors.FlowLikelihood gives one to a score prior, at many evaluations)"
         )
 
     def check_signals(self, signals: Tensor) -> None:
@@ -141,6 +144,11 @@ class Prior(nn.Module, ABC):
     def tile_cost(self) -> int:
         """What one score counts for in the budget of an effort: of tiles, that of one tile."""
         return self.cost
+
+    @property
+    def likelihood_sigma(self) -> float:
+        """The noise level at which log p tells good clean signals from bad ones: the smallest."""
+        return self.sigma_min
 
     @property
     def device(self) -> torch.device | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from basis._discover import import_modules
 from basis.samplers._noise import Noise as Noise
+from basis.samplers._noise import content_digest as content_digest
 from basis.samplers._noise import item_seeds as item_seeds
 from basis.samplers._problem import Problem as Problem
 from basis.samplers._sampler import Sampler as Sampler

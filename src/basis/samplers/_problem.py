@@ -186,7 +186,7 @@ class Problem:
 
     def log_prob(self, x: Tensor, sigma: float) -> Tensor:
         """The sum over sources of log p_sigma, (batch,), where all priors have a likelihood."""
-        self.count(len(self.priors), len(x))
+        self.count(sum(prior.log_prob_cost for prior in self.priors), len(x))
         total = torch.zeros(len(x), dtype=x.dtype, device=x.device)
         for index, prior in enumerate(self.priors):
             total += prior.log_prob(x[:, index], sigma)

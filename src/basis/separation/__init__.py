@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from basis.separation._result_rows import verdict_rows as verdict_rows
     from basis.separation._separate import separate as separate
     from basis.separation._separate import separate_each as separate_each
+    from basis.separation._separate import settled_plan as settled_plan
     from basis.separation._uncertainty import Mode as Mode
     from basis.separation._unconditional import sample as sample
     from basis.separation._words import CHOICES as CHOICES
@@ -66,6 +67,7 @@ _HOMES = {
     "sample": "_unconditional",
     "separate": "_separate",
     "separate_each": "_separate",
+    "settled_plan": "_separate",
     "threads": "_workers",
     "verdict_rows": "_result_rows",
 }

@@ -65,7 +65,8 @@ class Ranking:
             total = total + self.energies(problem, candidates, seeds).sum(dim=2)
         if self.by in ("likelihood", "both"):
             flat = candidates.flatten(0, 1)
-            log_prob = problem.log_prob(flat, problem.sigma_range[0])
+            sigma = max(prior.likelihood_sigma for prior in problem.priors)
+            log_prob = problem.log_prob(flat, min(sigma, problem.sigma_range[1]))
             total = total - log_prob.view(total.shape)
         return total
 

@@ -17,7 +17,7 @@ from basis._errors import BasisError
 from basis._version import __version__
 from basis.data import Observed, open_mixtures, read_observation
 from basis.mixings import Mixing, WeightedMixing
-from basis.priors import Prior
+from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler, item_seeds
 from basis.separation._inputs import (
     PriorLike,
@@ -59,6 +59,7 @@ def separate(
     keep: Sequence[float] | Literal["all"] = (),
     chunk: int = 128,
     workers: int | None = None,
+    occurrences: Sequence[int] | None = None,
     progress: Callable[[Progress], None] | None = None,
     device: torch.device | str | None = None,
     convert: bool = False,
@@ -88,15 +89,19 @@ def separate(
         samples: Independent draws of the posterior per mixture; 1 with a sampler. An effort draws
             them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
-            "likelihood" (where the priors have one) or by the sum of "both". With a sampler "first"
-            is the default, with an effort "energy".
+            "likelihood" (score priors answer by their probability flow, at many evaluations) or by
+            the sum of "both". With a sampler "first" is the default, with an effort "energy".
         seed: The same seed gives an item the same separation in any batch and at any place in it.
+            A mixture that is repeated in a batch is another draw each time: what counts is what was
+            observed and how often it came before.
         finish: Whether a sampler ends with one denoising and a projection onto what was observed.
         keep: Noise levels whose last state to keep (the nearest level is taken), or "all"; with a
             sampler.
         chunk: Chains advanced together; memory grows with this and not with the batch.
         workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
             threads.
+        occurrences: How often each mixture came before, where the batch is a part of something
+            larger; counted within the batch by default.
         progress: Called after every step, with the state of the chains; what it raises ends the
             separation.
         device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
@@ -134,21 +139,19 @@ def separate(
     warn_of_weights(mixing, brought)
     observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
     m = check_observation(observed, priors, mixing)
+    if occurrences is not None and len(occurrences) != len(m):
+        raise BasisError(f"{len(occurrences)} occurrences for {len(m)} mixtures; give one for each")
     plan = _plan(
         effort, sampler, samples, choose, finish, keep, options, priors=priors, mixing=mixing
     )
-    without = [p.name for p in priors if not p.has_likelihood]
-    if plan.ranking.by in ("likelihood", "both") and without:
-        raise BasisError(
-            f"prior {without[0]!r} has no likelihood to choose by; choose 'energy', which needs "
-            "none"
-        )
+    if plan.ranking.by in ("likelihood", "both"):
+        priors = with_likelihood(priors)
 
     started = time.perf_counter()
     workers = default_workers(m.device) if workers is None else workers
     each = max(1, min(chunk // plan.widest, math.ceil(len(m) / workers)))
     pieces = [slice(first, first + each) for first in range(0, len(m), each)]
-    all_seeds = _ItemSeeds(m, seed)
+    all_seeds = _ItemSeeds(m, seed, occurrences)
     steps = _StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
@@ -166,9 +169,13 @@ def separate(
                 typical_energies(p)  # measured once, before chunks ask for it side by side
         found = run_all(one, pieces, workers)
 
-    # Cloned out of inference mode, so that results can be used like any other tensor.
+    # Copied out of inference mode, so that results can be used like any other tensor.
     def gather(name: str) -> Tensor:
-        return torch.cat([getattr(f, name) for f in found]).to(observed.device).clone()
+        first = getattr(found[0], name)
+        whole = torch.empty((len(m), *first.shape[1:]), dtype=first.dtype, device=observed.device)
+        for part, piece in zip(pieces, found, strict=True):
+            whole[part] = getattr(piece, name)
+        return whole
 
     best = gather("best")
     residual = metrics.rms(mixing.residual(best, observed.to(best)))
@@ -213,6 +220,26 @@ def separate_each(
     prior = as_priors(prior, settings.get("device"))
     for batch in mixtures:
         yield separate(batch, prior, **settings)
+
+
+def settled_plan(
+    prior: Prior | Sequence[Prior],
+    *,
+    alphas: Sequence[float] | None = None,
+    mixing: Mixing | None = None,
+    effort: Effort | int | Plan | None = None,
+    sampler: str | Sampler | None = None,
+    samples: int | None = None,
+    choose: Choice | None = None,
+    finish: bool = True,
+    **options: Any,
+) -> Plan:
+    """The plan that `separate` runs when it is given the same arguments."""
+    given = [prior] if isinstance(prior, Prior) else list(prior)
+    priors, mixing = check_nouns(given, alphas, mixing)
+    return _plan(
+        effort, sampler, samples, choose, finish, (), options, priors=priors, mixing=mixing
+    )
 
 
 def _plan(
@@ -303,8 +330,10 @@ class _StepCounter:
 class _ItemSeeds:
     """Seeds of the items of a batch, by label."""
 
-    def __init__(self, observation: Tensor, seed: int) -> None:
-        self.observation, self.seed = observation, seed
+    def __init__(
+        self, observation: Tensor, seed: int, occurrences: Sequence[int] | None = None
+    ) -> None:
+        self.observation, self.seed, self.occurrences = observation, seed, occurrences
         self.known: dict[tuple[str, int], list[list[int]]] = {}
         self.lock = threading.Lock()
 
@@ -315,7 +344,9 @@ class _ItemSeeds:
             key = (label, chains)
             with self.lock:
                 if key not in self.known:
-                    self.known[key] = item_seeds(self.observation, chains, self.seed, label)
+                    self.known[key] = item_seeds(
+                        self.observation, chains, self.seed, label, self.occurrences
+                    )
             return self.known[key][part]
 
         return ask

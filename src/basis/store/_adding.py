@@ -15,7 +15,7 @@ from basis.store._hub import hub_name
 from basis.store._loading import load_prior
 from basis.store._lookup import EMBEDDED, PriorEntry, find_prior
 from basis.store._saving import write_prior
-from basis.store._weight_files import WEIGHTS
+from basis.store._weight_files import WEIGHTS, weights_path
 
 
 def add_prior(
@@ -50,8 +50,9 @@ def add_prior(
             new = Path(work, called)
             if (folder / CARD).is_file():
                 new.mkdir()
-                for file in (WEIGHTS, CARD):
-                    shutil.copyfile(folder / file, new / file)
+                weights = weights_path(folder, read_card(folder).sha256)
+                shutil.copyfile(weights, new / WEIGHTS)
+                shutil.copyfile(folder / CARD, new / CARD)
             else:
                 write_prior(prior, new, name=called, title=f"converted from {printable(title)}")
             new.rename(place / called)

@@ -15,6 +15,7 @@ from basis._errors import BasisError
 from basis._reading import reading
 from basis._weights import channels_last, put_weights
 from basis.adapters import DiffusersDenoiser, find_pipeline, from_diffusers
+from basis.nn import Denoiser
 from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
 from basis.store._architectures import build_module, check_shape
 from basis.store._card_files import CARD, read_card
@@ -58,7 +59,8 @@ def load_prior(
     prior.eval().requires_grad_(False)
     if isinstance(getattr(prior, "module", None), DiffusersDenoiser):
         _try(prior, folder)
-    if not prior.has_likelihood:  # likelihood models were measured to gain nothing by it
+    # Likelihood models were measured to gain nothing by it, but for those that are a U-Net.
+    if not prior.has_likelihood or isinstance(getattr(prior, "module", None), Denoiser):
         channels_last(prior)
     return prior.to(device, dtype)
 

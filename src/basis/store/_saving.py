@@ -1,4 +1,4 @@
-"""Writing priors: weights first, then the card with their checksum."""
+"""Writing priors: weights first, then the card with their checksum, then the weights' name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from basis._files import sha256
 from basis.families import describe_module
 from basis.priors import Card, Prior
 from basis.store._card_files import write_card
-from basis.store._weight_files import WEIGHTS, write_weights
+from basis.store._weight_files import NEXT, settle, write_weights
 
 
 def save_prior(
@@ -38,8 +38,9 @@ def save_prior(
     # Checked before anything is written.
     Card.from_dict({**card, "sha256": ""}, f"the card of {folder.name}")
     count = write_weights(folder, weights, dtype)
-    entries = {**card, "parameters": count, "sha256": sha256(folder / WEIGHTS)}
+    entries = {**card, "parameters": count, "sha256": sha256(folder / NEXT)}
     write_card(folder, Card.from_dict(entries))
+    settle(folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,15 +11,23 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis._files import sha256, whole_file
+from basis._files import sha256, sync, whole_file
 from basis._weights import read_safetensors
 
 WEIGHTS = "weights.safetensors"
 """The file of a prior's folder that holds its weights."""
+NEXT = "weights-next.safetensors"
+"""Weights that are written and whose card is not yet, or that only lack their name.
+
+A folder changes from one prior to the next at the moment its card is replaced: before, the card is
+that of the old weights; after, that of the next ones, whether or not these have their name.
+"""
 
 
 def write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtype) -> int:
-    """Writes weights into a prior's folder, whole or not at all; returns how many there are."""
+    """Writes the next weights into a prior's folder, whole or not at all; returns how many there
+    are. They count when there is a card of them and `settle` was called.
+    """
     tensors = {n: t.detach().to("cpu", dtype).contiguous() for n, t in weights.items()}
     broken = [n for n, t in tensors.items() if not t.isfinite().all()]
     if broken:
@@ -26,14 +35,14 @@ def write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: torch.dtyp
             f"the weights hold values that are no finite numbers ({broken[0]}); {folder} is left "
             "as it was"
         )
-    with whole_file(folder / WEIGHTS) as path:
+    with whole_file(folder / NEXT) as path:
         save_file(tensors, path)
     return sum(t.numel() for t in tensors.values())
 
 
 def checked_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
     """The weights of a prior's folder, as long as their checksum is the one on the card."""
-    path = folder / WEIGHTS
+    path = weights_path(folder, checksum)
     if not path.is_file():
         raise BasisError(f"{folder} holds no {WEIGHTS}")
     if sha256(path) != checksum:
@@ -42,3 +51,19 @@ def checked_weights(folder: Path, checksum: str) -> dict[str, Tensor]:
             "put the original file back"
         )
     return read_safetensors(path)
+
+
+def weights_path(folder: Path, checksum: str) -> Path:
+    """Where the weights of a card with this checksum are: a writer may have been killed just
+    before it gave them their name.
+    """
+    path, following = folder / WEIGHTS, folder / NEXT
+    if following.is_file() and (not path.is_file() or sha256(path) != checksum):
+        return following if sha256(following) == checksum else path
+    return path
+
+
+def settle(folder: Path) -> None:
+    """Gives the next weights, whose card is written, their name."""
+    os.replace(folder / NEXT, folder / WEIGHTS)
+    sync(folder)

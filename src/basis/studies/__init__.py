@@ -33,6 +33,7 @@ from basis.studies._plausibility_study import (
     flagged_table,
     plausibility_cases,
 )
+from basis.studies._scale_study import Scaled, ShardTimes, read_times, scale_table, simulate
 from basis.studies._weights_study import (
     WeightErrors,
     counts_table,
@@ -49,7 +50,9 @@ __all__ = [
     "Flagged",
     "Gradient",
     "Likelihoods",
+    "Scaled",
     "SeparationCost",
+    "ShardTimes",
     "WeightErrors",
     "bits",
     "calibration",
@@ -71,8 +74,11 @@ __all__ = [
     "plot_calibration",
     "plot_gradients",
     "random_weights",
+    "read_times",
+    "scale_table",
     "separation_cost",
     "separation_cost_table",
+    "simulate",
     "study_sigmas",
     "weight_errors",
     "weights_table",

@@ -73,9 +73,11 @@ def likelihoods(
     """
     prior.check_signals(signals)
     sigma = prior.sigma_min
-    # A ladder has one model per noise level, and none without noise.
-    models = (getattr(prior, name, None) for name in ("module", "model"))
-    has_noiseless = not any(isinstance(model, Ladder) for model in models)
+    # A ladder has one model per noise level, and none without noise; nor has an energy or a flow.
+    models = (prior, *(getattr(prior, name, None) for name in ("module", "model")))
+    has_noiseless = all(
+        getattr(model, "noiseless", True) and not isinstance(model, Ladder) for model in models
+    )
     return Likelihoods(
         prior.name,
         sigma,

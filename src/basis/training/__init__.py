@@ -8,6 +8,7 @@ from basis._discover import lazy_door
 
 if TYPE_CHECKING:
     from basis.training._config import TrainConfig
+    from basis.training._dual_score import DualScore, normalise
     from basis.training._ladder import PAPER_SIGMAS, plot_ladder, train_ladder
     from basis.training._muon import Muon, orthogonalise
     from basis.training._objectives import Denoising, Likelihood
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # The command line asks for the settings alone, which must not cost an import of torch.
 _HOMES = {
     "Denoising": "_objectives",
+    "DualScore": "_dual_score",
     "Likelihood": "_objectives",
     "Muon": "_muon",
     "PAPER_SIGMAS": "_ladder",
@@ -35,6 +37,7 @@ _HOMES = {
     "fit_variance": "_variance",
     "focused_sigmas": "_sigmas",
     "likelihood_sigmas": "_sigmas",
+    "normalise": "_dual_score",
     "one_sigma": "_sigmas",
     "orthogonalise": "_muon",
     "plot_ladder": "_ladder",
@@ -48,6 +51,7 @@ _HOMES = {
 __all__ = [
     "PAPER_SIGMAS",
     "Denoising",
+    "DualScore",
     "Likelihood",
     "Muon",
     "TrainConfig",
@@ -56,6 +60,7 @@ __all__ = [
     "fit_variance",
     "focused_sigmas",
     "likelihood_sigmas",
+    "normalise",
     "one_sigma",
     "orthogonalise",
     "plot_ladder",

@@ -55,6 +55,9 @@ class TrainConfig:
     score: float = _setting(
         2.0, "likelihood models: weight of their gradient's denoising error", at_least=0.0
     )
+    dual: float = _setting(
+        1.0, "energies: weight of the error of their slope over noise levels", at_least=0.0
+    )
     flip: bool = _setting(False, "mirror images at random")
     clip: float = _setting(1.0, "largest gradient norm", above=0.0)
     smallest: int = _setting(32, "matrices with a shorter side are trained by Adam")

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from basis.families import Family, describe_module
-from basis.nn import Denoiser
+from basis.nn import Denoiser, Energy
 from basis.priors import LikelihoodPrior
 from basis.store import save_prior
 from basis.training._config import TrainConfig
+from basis.training._dual_score import normalise
 from basis.training._objectives import Denoising
 from basis.training._signals import Signals, as_floats
 from basis.training._trainer import Trainer
@@ -44,6 +45,9 @@ def export_prior(
         progress: Whether to show a progress bar.
     """
     module = copy.deepcopy(trainer.average.module)
+    low, high, _ = trainer.config.noise
+    if isinstance(module, Energy):
+        normalise(module, trainer.images, low, high)
     training, errors = _records(trainer)
     entries = {
         "name": name or trainer.folder.resolve().name,
@@ -59,7 +63,6 @@ def export_prior(
     folder = save_prior(trainer.folder, dict(module.named_parameters()), entries)
     if not variance_images or not isinstance(module, Denoiser):
         return folder
-    low, high, _ = trainer.config.noise
     module.head = copy.deepcopy(head)  # type: ignore[assignment]
     losses = fit_variance(
         module,

@@ -95,7 +95,10 @@ def start_from(
     try:
         # A variance head is not part of what is trained; it is fitted to the network at the end.
         weights = source.state_dict()  # type: ignore[union-attr]
-        module.load_state_dict({n: t for n, t in weights.items() if not n.startswith("head.")})
+        own = {n: t for n, t in weights.items() if not n.startswith("head.")}
+        # A denoiser has no constant to start an energy's from.
+        blank = {n: t for n, t in module.state_dict().items() if n.startswith("constant.")}
+        module.load_state_dict(blank | own)
     except (AttributeError, RuntimeError) as error:
         raise BasisError(
             f"prior {prior.name!r} has another architecture than the network asked for"

@@ -60,11 +60,17 @@ def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _known(about: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's record of itself tells of its data."""
-    architecture = about.get("architecture", {})
-    network = architecture.get("network", {})
-    known = dict(about.get("data", {}))
+    architecture = _entries(about, "architecture")
+    network = _entries(architecture, "network")
+    known = dict(_entries(about, "data"))
     for key in ("channels", "size", "mean", "std"):
         value = architecture.get(key, network.get(key))
         if value is not None:
             known[key] = value
     return known
+
+
+def _entries(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object in a record; an empty one where there is none."""
+    found = record.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -19,16 +24,42 @@ from basis._schema import check_fields
 from basis.training._config import TrainConfig
 
 STATE = "state.safetensors"
+PREVIOUS = "state-before.safetensors"
 LOG = "log.jsonl"
 
 
 def read_state(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The settings of a training folder's state, and its tensors by name, of any shape."""
-    path = Path(folder) / STATE
+    """The settings of a training folder's state, and its tensors by name, of any shape.
+
+    Where the state is damaged, the one before is used, with a warning.
+    """
+    path, previous = Path(folder) / STATE, Path(folder) / PREVIOUS
+    try:
+        return _read(path)
+    except BasisError as error:
+        if not previous.is_file():
+            raise
+        try:
+            found = _read(previous)
+        except BasisError:
+            raise error from None
+        print(
+            f"basis: warning: {error}; going on from the state before it, step {found[0]['step']}",
+            file=sys.stderr,
+        )
+        return found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     check_regular(path)
     with reading(path, "a training state"), safe_open(path, framework="pt") as file:
         meta = _meta_of(file, path)
-        return meta, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    # States of earlier versions have no checksum.
+    if metadata.get("sha256", "") not in ("", _checksum(metadata["training"], tensors)):
+        raise BasisError(f"{path} is damaged: its checksum is not the one it was written with")
+    return meta, tensors
 
 
 def _meta_of(file: Any, path: Path) -> dict[str, Any]:
@@ -64,20 +95,50 @@ class _Meta:
 
 
 def read_meta(folder: str | Path) -> dict[str, Any]:
-    """The settings of a training folder's state without its tensors; empty where none is."""
+    """The settings of a training folder's state without its tensors; empty where none is.
+
+    Where the state is damaged, those of the one before.
+    """
     path = Path(folder) / STATE
     if not path.exists():
         return {}
     check_regular(path)
-    with reading(path, "a training state"), safe_open(path, framework="pt") as file:
-        return _meta_of(file, path)
+    try:
+        with reading(path, "a training state"), safe_open(path, framework="pt") as file:
+            return _meta_of(file, path)
+    except BasisError:
+        if not (Path(folder) / PREVIOUS).is_file():
+            raise
+    return read_state(folder)[0]
 
 
 def write_state(folder: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a training folder's state, whole or not at all."""
+    """Writes a training folder's state, whole or not at all, and keeps the one before."""
     own = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+    text = json.dumps(meta)
     with whole_file(folder / STATE) as path:
-        save_file(own, path, {"training": json.dumps(meta)})
+        save_file(own, path, {"training": text, "sha256": _checksum(text, own)})
+        _keep(folder / STATE, folder / PREVIOUS)
+
+
+def _keep(state: Path, previous: Path) -> None:
+    """Gives a state a second name, under which it stays when it is replaced."""
+    if not state.exists():
+        return
+    with whole_file(previous) as second:
+        second.unlink()
+        try:
+            os.link(state, second)
+        except OSError:  # a file system without links
+            shutil.copyfile(state, second)
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:

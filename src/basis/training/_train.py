@@ -16,11 +16,12 @@ from basis._errors import BasisError
 from basis._files import check_room
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
-from basis.nn import Denoiser
+from basis.nn import Denoiser, Energy
 from basis.priors import Prior
 from basis.separation import measure_energies
 from basis.store import CARD, load_prior, read_card, update_card
 from basis.training._config import TrainConfig
+from basis.training._dual_score import DualScore, normalise
 from basis.training._export import export_prior
 from basis.training._new_modules import new_module, start_from
 from basis.training._objectives import Denoising, Likelihood, Objective
@@ -68,7 +69,7 @@ def train(
         data: An `ImageSet`; uint8 values (n, channels, *size) that stand for [0, 1]; or floats of
             any range and shape (n, channels, *size).
         out: The folder. One that holds the run of other data, or a prior without a run, is refused.
-        family: The kind of network: "unet", "ncsn", "glow", "pixelcnn" or "vae".
+        family: The kind of network: "unet", "energy", "ncsn", "glow", "pixelcnn" or "vae".
         sizes: Sizes of the network other than its family's own: a mapping, or a dataclass such as
             `basis.nn.UNetConfig`. Channels, sides, mean and deviation are those of the data.
         config: How to train; noise levels that it does not give suit the data.
@@ -81,7 +82,7 @@ def train(
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
-            each value, and no more than the run itself saw; 0 for none.
+            each value (an energy too), and no more than the run itself saw; 0 for none.
         energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
             card what energies are typical; 0 for none.
         about_data: Anything else that the card shall say of the data.
@@ -108,6 +109,9 @@ def train(
     head = start_from(module, init, root) if init is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
     check_room(folder, state_size(module))
+    if isinstance(module, Energy) and not (folder / STATE).exists():
+        # Roughly, so that the first steps need not learn what a few hundred images tell.
+        normalise(module, signals.values[:kept], *config.noise[:2], count=32)
     trainer = Trainer(
         module,
         signals.values[:kept],
@@ -124,14 +128,18 @@ def train(
         compiled=compiled,
     )
     if _finished(trainer, name, variance_images):
-        report(
-            f"finished already, after {trainer.seen:,} images; more images train longer  "
-            f"prior: {folder}"
-        )
+        if trainer.processes.first:
+            report(
+                f"finished already, after {trainer.seen:,} images; more images train longer  "
+                f"prior: {folder}"
+            )
         return load_prior(folder, device=device)
-    if trainer.step:
+    if trainer.step and trainer.processes.first:
         report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
     complete = trainer.run(progress=progress)
+    if not trainer.processes.first:
+        trainer.processes.wait()  # for the first one to write the prior
+        return load_prior(folder, device=device)
     if not complete:
         variance_images = 0
     elif init is None or head is not None:
@@ -154,6 +162,7 @@ def train(
         seen = f"{trainer.seen:,} of {config.images:,} images"
         report(f"stopped at {seen}; the same command goes on")
     report(f"prior: {folder}  curve: {curve}")
+    trainer.processes.wait()
     return load_prior(folder, device=device)
 
 
@@ -254,5 +263,7 @@ def _noise_levels(
 def _objective(family: Family, config: TrainConfig, signals: Signals, unit: float) -> Objective:
     if family.objective == "denoising":
         return Denoising(unit)
+    if family.objective == "energy":
+        return DualScore(config.dual, unit)
     steps = 255 if signals.values.dtype == torch.uint8 else 0
     return Likelihood(config.score, signals.moments()[1], steps=steps, unit=unit)

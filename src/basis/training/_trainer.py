@@ -2,19 +2,17 @@
 
 The loop draws images, noise levels and noise from one generator whose state is saved with the
 weights, so that a run stopped anywhere and resumed is bit for bit the run that was never stopped.
+Started by torchrun, several processes share every batch.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -23,13 +21,16 @@ from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from basis._errors import BasisError
+from basis._locks import folder_lock
 from basis._reading import reading
 from basis._tensors import per_item
 from basis._weights import channels_last
 from basis.training._config import TrainConfig
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising, Objective
+from basis.training._processes import Processes, shared_loss
 from basis.training._resuming import check_data, check_settings
+from basis.training._save_pace import SavePace, stop_signals
 from basis.training._sigmas import SigmaDraw, focused_sigmas
 from basis.training._signals import as_floats, check_values, fingerprint, noise_unit
 from basis.training._state_files import STATE, append_log, read_state, trim_log, write_state
@@ -77,7 +78,8 @@ class Trainer:
         check_values(images)
         unit = noise_unit(images)
         self.folder, self.config = Path(folder), config.in_units(unit)
-        self.device = torch.device(device)
+        self.processes = Processes()
+        self.device = self.processes.device(torch.device(device))
         self.model = channels_last(model.to(self.device))
         self.called: Any = torch.compile(self.model) if compiled else self.model
         self.images, self.held_out = images, held_out
@@ -96,7 +98,9 @@ class Trainer:
         self.seconds = 0.0
         if (self.folder / STATE).exists():
             self._load()
-        trim_log(self.folder, self.step)
+        self._shared_loss: Any = None  # made at the first step, when the weights are there
+        if self.processes.first:
+            trim_log(self.folder, self.step)
 
     @property
     def seen(self) -> int:
@@ -119,13 +123,19 @@ class Trainer:
             clean = torch.where(per_item(mirrored, clean).bool(), clean.flip(-1), clean)
         sigma = self.sigmas(c.batch, g)
         noisy = self.objective.noisy(clean, sigma, g)
-        clean, noisy, sigma = (t.to(self.device) for t in (clean, noisy, sigma))
         if self.step == 0 and not getattr(self.model, "started", True):
-            self.model.start(noisy, sigma)  # type: ignore[operator]
+            self.model.start(noisy.to(self.device), sigma.to(self.device))  # type: ignore[operator]
+        mine = self.processes.share(c.batch)
+        clean, noisy, sigma = (t[mine].to(self.device) for t in (clean, noisy, sigma))
+        if self._shared_loss is None:
+            self._shared_loss = shared_loss(self.processes, self.objective, self.called)
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed((c.seed * 1_000_003 + self.step) % 2**63)
-            loss = self.objective.loss(self.called, clean, noisy, sigma)
+            torch.manual_seed(
+                (c.seed * 1_000_003 + self.step + (self.processes.rank << 40)) % 2**63
+            )
+            weight = len(clean) * self.processes.count / c.batch
+            loss = self._shared_loss(clean, noisy, sigma, weight)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
@@ -137,19 +147,28 @@ class Trainer:
         self.optimizer.step()
         self.step += 1
         self.average.update_parameters(self.model)
-        return loss.item()
+        return self.processes.mean(loss.item())
 
     def run(
         self,
         *,
-        save_every: float = 120.0,
+        save_share: float = 0.02,
         log_every: int = 50,
         tell_every: float = 30.0,
         validate_every: int = 50_000,
         progress: bool = True,
     ) -> bool:
-        """Trains until `config.images` are seen; False when stopped by a signal (state saved)."""
-        c = self.config
+        """Trains until `config.images` are seen; False when stopped by a signal (state saved).
+
+        Args:
+            save_share: The share of the time that may go into saving the state.
+            log_every: Steps between rows of the log.
+            tell_every: Seconds between lines where there is no terminal.
+            validate_every: Images between measurements on the held-out data.
+            progress: Whether to show a progress bar.
+        """
+        c, first = self.config, self.processes.first
+        progress = progress and first
         self.folder.mkdir(parents=True, exist_ok=True)
         bar = tqdm(
             total=c.images,
@@ -159,35 +178,44 @@ class Trainer:
             dynamic_ncols=True,
             disable=None if progress else True,
         )
+        pace = SavePace(save_share)
         silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
-        saved = told = last = time.monotonic()
+        told = last = time.monotonic()
         if silent and self.seen < c.images:
             print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
-        with _stop_signals() as stop, bar:
-            while self.seen < c.images and not stop.is_set():
+        with self._alone(), stop_signals() as stop, bar:
+            while self.seen < c.images and not self.processes.any(stop.is_set()):
                 losses.append(self.train_step())
                 bar.update(c.batch)
                 now = time.monotonic()
                 self.seconds += now - last
                 last = now
+                if not first:
+                    continue
                 if self.step % log_every == 0:
                     bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
                 if self.held_out is not None and self._crossed(validate_every):
                     self._log(held_out=self.validate(), of=self.objective.label)
-                if now - saved > save_every:
-                    self.save()
-                    saved = time.monotonic()
+                if pace.due:
+                    with pace:
+                        self.save()
                 if silent and now - told > tell_every:
                     self._print_progress(began, now)
                     told = now
-            if losses:
-                self._log_loss(losses)
-                if silent:
-                    self._print_progress(began, time.monotonic())
-            self.save()
+            if first:
+                if losses:
+                    self._log_loss(losses)
+                    if silent:
+                        self._print_progress(began, time.monotonic())
+                self.save()
+        self.processes.wait()
         return self.seen >= c.images
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Keeps other runs out of the folder."""
+        return folder_lock(self.folder) if self.processes.first else nullcontext()
 
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
@@ -278,22 +306,3 @@ def _shaped(saved: Tensor, like: Tensor) -> Tensor:
     if saved.shape != like.shape:
         raise ValueError(f"a tensor has shape {tuple(saved.shape)}, not {tuple(like.shape)}")
     return saved
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turns SIGINT and SIGTERM into an event, so that a step is never cut in half."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    old = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for s, previous in old.items():
-            signal.signal(s, previous)

@@ -76,9 +76,9 @@ def fit_variance(
         noisy = Denoising().noisy(clean, sigma, generator)
         clean, noisy, sigma = (t.to(device) for t in (clean, noisy, sigma))
         with torch.no_grad():
-            features = denoiser.features(noisy, sigma)
+            features, mean = denoiser.features_and_mean(noisy, sigma)
             unit = denoiser.output_scale(per_item(sigma, noisy))
-            error = ((denoiser.read(noisy, sigma, features) - clean) / unit).square()
+            error = ((mean - clean) / unit).square()
         # torch's channels-last group normalisation cannot go backward to parameters alone.
         log_variance = head(features.requires_grad_())
         loss = (log_variance + error * (-log_variance).exp()).mean() / 2

@@ -1,0 +1,107 @@
+"""`basis colorize` on thousands of photos: as a job of shards."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from basis.cli._arguments import out_folder
+from basis.cli._job_flags import folder_pictures, job_device, print_failures, shard_progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from basis.jobs import JobStore, MixtureStream
+
+_SHOWN = 12  # photos in the panel
+
+
+def colorize_as_job(args: argparse.Namespace) -> None:
+    """Runs the job, then writes a panel of its first photos and says how it went."""
+    import numpy as np
+
+    from basis.jobs import colorize_job
+
+    out = out_folder(args.out)
+    stream = _grey_stream(args)
+    with shard_progress("colouring") as progress:
+        store = colorize_job(
+            stream,
+            args.prior,
+            out,
+            side=args.side,
+            samples=args.samples,
+            seed=args.seed,
+            shard=args.shard,
+            workers=args.workers,
+            scheduler=args.scheduler,
+            root=args.data_root,
+            device=job_device(args),
+            record={"command": args.line, "photos": args.photos, "seed": args.seed},
+            progress=progress,
+        )
+    _write_panel(store, stream, out)
+    if args.pictures:
+        _write_pictures(store, out / "pictures")
+    off = np.nanmax(store["difference"])
+    print(
+        f"{len(store) - len(store.failures)} photos coloured, {off:.2f}/255 from the grey at most"
+    )
+    print_failures("colorize", store)
+    print(f"store: {out}  picture: {out / 'panel.png'}")
+
+
+def _grey(photos: Tensor) -> Tensor:
+    """(..., c, height, width) to (..., 1, height, width)."""
+    return photos.mean(dim=-3, keepdim=True)
+
+
+def _grey_stream(args: argparse.Namespace) -> MixtureStream:
+    """The grey of the photos that the arguments name, read as it is needed."""
+    import torch
+
+    from basis.data import NAMES, load_images
+    from basis.jobs import ArrayStream, FileStream, open_array
+
+    photos: list[str] = args.photos
+    if len(photos) == 1 and photos[0] in NAMES:
+        images = load_images(photos[0], "test", root=args.data_root, size=args.size).images
+        return ArrayStream(images[: args.count], _grey)
+    if len(photos) == 1 and Path(photos[0]).suffix.lower() in (".npy", ".npz"):
+        return ArrayStream(open_array(photos[0], 2).array[: args.count], _grey)
+
+    def read(path: Path) -> Tensor:
+        images = load_images(path, size=args.size)
+        return _grey(images.floats(torch.tensor([0]))[0])
+
+    return FileStream(folder_pictures(photos)[: args.count], read)
+
+
+def _write_panel(store: JobStore, stream: MixtureStream, out: Path) -> None:
+    """A picture of the first photos that could be coloured."""
+    import torch
+
+    from basis.panels import pictures_panel, write_picture
+
+    good = [i for i in range(min(len(store), 4 * _SHOWN)) if i not in store.failures][:_SHOWN]
+    if good:
+        grey = torch.cat([stream.checked(i, i + 1).mixture for i in good])
+        colours = torch.from_numpy(store["colours"][good]).float().div(255)
+        shown = torch.cat([grey.expand(-1, 3, -1, -1)[:, None], colours], dim=1)
+        captions = ["grey", *(f"colouring {i + 1}" for i in range(colours.shape[1]))]
+        write_picture(out / "panel.png", pictures_panel(shown, captions))
+
+
+def _write_pictures(store: JobStore, folder: Path) -> None:
+    import torch
+
+    from basis.panels import to_picture, write_picture
+
+    names, digits, colours = store.names, len(str(len(store))), store["colours"]
+    for index in range(len(store)):
+        if index in store.failures:
+            continue
+        name = names[index] if names else f"{index + 1:0{digits}d}"
+        for i, image in enumerate(torch.from_numpy(colours[index].copy()).float().div(255)):
+            write_picture(folder / f"{name}-colours{i + 1}.png", to_picture(image))

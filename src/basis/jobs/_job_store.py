@@ -1,0 +1,172 @@
+"""The store that a finished job leaves: arrays on disk, and what they are.
+
+The store is made of the shards in their order, so that it does not tell how the job was cut, who
+worked on it, or how often it was stopped: the same job leaves the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from basis._errors import BasisError
+from basis._files import sha256, whole_file, write_text
+from basis.jobs._recipe import Arrays, blank
+from basis.jobs._shards import Shards, one_line
+
+STORE = "store.json"
+NAMES = "names.txt"
+
+
+@dataclass(frozen=True)
+class JobStore:
+    """What a finished job left.
+
+    Attributes:
+        folder: Where it is.
+        about: What store.json says: task, settings, seed, files with their checksums, failures.
+    """
+
+    folder: Path
+    about: dict[str, Any]
+
+    def __len__(self) -> int:
+        return int(self.about["count"])
+
+    def __repr__(self) -> str:
+        return f"JobStore({self.folder}, {len(self)} mixtures, {', '.join(self.arrays)})"
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Which arrays there are: sources, residual, evaluations, and psnr, samples and energies
+        where they were to be had.
+        """
+        return tuple(name.removesuffix(".npy") for name in self.about["files"] if name != NAMES)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """An array, one row per mixture, read from the disk as it is used."""
+        if name not in self.arrays:
+            raise BasisError(f"{self.folder} has no {name}; it has {', '.join(self.arrays)}")
+        array: np.ndarray = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return array
+
+    @property
+    def names(self) -> list[str] | None:
+        """What the mixtures are called, where they have names."""
+        if NAMES not in self.about["files"]:
+            return None
+        found: list[str] = json.loads((self.folder / NAMES).read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Why mixtures could not be used, by index; their rows are NaN, or 0."""
+        return {int(index): reason for index, reason in self.about["failures"].items()}
+
+    def damaged(self) -> list[str]:
+        """The files whose checksums are not those they were written with."""
+        return [
+            name
+            for name, known in self.about["files"].items()
+            if not (self.folder / name).is_file() or sha256(self.folder / name) != known
+        ]
+
+
+def open_store(folder: str | Path) -> JobStore:
+    """The store in a folder that a finished job left."""
+    path = Path(folder) / STORE
+    if not path.is_file():
+        raise BasisError(f"{folder} holds no finished job: there is no {STORE} in it")
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(about, dict) or not isinstance(about["files"], dict):
+            raise TypeError("no object with files")
+        for key, kind in (("count", int), ("failures", dict), ("job", str)):
+            if not isinstance(about[key], kind):
+                raise TypeError(f"{key} is no {kind.__name__}")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise BasisError(f"{path} is not the record of a job: {error}") from error
+    return JobStore(Path(folder), about)
+
+
+def assemble(
+    folder: Path, shards: Shards, about: Mapping[str, Any], names: Sequence[str] | None
+) -> JobStore | list[int]:
+    """Writes the store from whole shards, or says which shards turned out to be damaged."""
+    like, failures, damaged = _look(shards)
+    if damaged:
+        return damaged
+    if not like:
+        raise BasisError(
+            f"none of the {shards.count} mixtures could be used: {next(iter(failures.values()))}"
+        )
+    files = {}
+    for name in sorted(like):
+        path = folder / f"{name}.npy"
+        shape = (shards.count, *like[name].shape[1:])
+        with one_line(path), whole_file(path) as temporary:
+            digest = _write_array(temporary, _rows(shards, name, like), shape, like[name].dtype)
+        files[f"{name}.npy"] = digest
+    if names is not None:
+        with one_line(folder / NAMES):
+            write_text(folder / NAMES, json.dumps(list(names), indent=0) + "\n")
+        files[NAMES] = sha256(folder / NAMES)
+    record = {
+        **about,
+        "count": shards.count,
+        "job": shards.job,
+        "files": files,
+        "failures": {str(index): failures[index] for index in sorted(failures)},
+    }
+    with one_line(folder / STORE):
+        write_text(folder / STORE, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    return JobStore(folder, record)
+
+
+def _look(shards: Shards) -> tuple[Arrays, dict[int, str], list[int]]:
+    """One row of each array, all failures, and the shards that are not whole."""
+    like: Arrays = {}
+    failures: dict[int, str] = {}
+    damaged = []
+    for index in range(len(shards)):
+        made = shards.read(index)
+        if made is None:
+            damaged.append(index)
+            continue
+        start = shards.bounds(index)[0]
+        failures |= {start + place: reason for place, reason in made.failures.items()}
+        if not like and made.arrays:
+            like = {name: a[:1].copy() for name, a in made.arrays.items()}
+    return like, failures, damaged
+
+
+def _rows(shards: Shards, name: str, like: Arrays) -> Iterator[np.ndarray]:
+    for index in range(len(shards)):
+        made = shards.read(index)
+        if made is None:
+            raise BasisError(f"{shards.path(index)} was changed by something else meanwhile")
+        start, stop = shards.bounds(index)
+        yield made.arrays[name] if made.arrays else blank(like, stop - start)[name]
+
+
+def _write_array(
+    path: Path, rows: Iterator[np.ndarray], shape: tuple[int, ...], dtype: np.dtype
+) -> str:
+    """Writes an .npy piece by piece; returns its checksum."""
+    with open(path, "wb") as file:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
+        np.lib.format.write_array_header_1_0(file, header)
+        for piece in rows:
+            file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
