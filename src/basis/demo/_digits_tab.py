@@ -9,9 +9,10 @@ from basis._errors import BasisError
 from basis.demo._canvas import canvas
 from basis.demo._desk import CLICKS, MOST, Desk, equation_view, mixed, new_desk, shelf_view
 from basis.demo._events import with_event
-from basis.demo._pane import Pane, Work
+from basis.demo._pane import Pane
 from basis.demo._task import Task, Way
 from basis.demo._uploads import Picture, as_digit, decode_canvas, read_upload
+from basis.demo._work import Work
 
 METHODS = [
     ("fast: a quick search (effort)", "fast"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from basis._errors import BasisError
 from basis.demo import _digits_tab, _photos_tab
-from basis.demo._pane import Work
+from basis.demo._work import Work
 
 _HEAD = """
 <h1>Pull apart what was added together</h1>

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from basis._errors import BasisError
@@ -13,27 +12,16 @@ from basis.demo._answer import answer_view
 from basis.demo._comparison_view import comparison_view
 from basis.demo._desk import Desk
 from basis.demo._downloads import write_files
-from basis.demo._limits import Limits
-from basis.demo._line import Line
 from basis.demo._markup import chains_view, curves, notice
 from basis.demo._recipes import command_lines, python_lines
 from basis.demo._run import Run
 from basis.demo._task import Task, Way
+from basis.demo._work import Work, sentence, stop_desk
 
 Ask = Callable[..., Task]
 """Makes the task of a desk from the values of the tab's own inputs."""
 
 _EMPTY = notice("Press <b>Separate</b> and watch the sources come out of noise, live.")
-
-
-@dataclass(frozen=True)
-class Work:
-    """What all visitors share: limits, the line, a folder for files, and the cores of a run."""
-
-    limits: Limits
-    line: Line
-    folder: Path
-    threads: int | None = None
 
 
 class Pane:
@@ -201,7 +189,7 @@ class Pane:
             task = ask(desk, Way(prior, method, int(draws)), seed, *own)
             yield from self._wait(desk)
         except BasisError as error:
-            yield {self.status: notice(_words(error), "bad"), **self._buttons(busy=False)}
+            yield {self.status: notice(sentence(error), "bad"), **self._buttons(busy=False)}
             return
         if desk.ticket is None:
             yield {self.status: notice("You left the line."), **self._buttons(busy=False)}
@@ -247,7 +235,7 @@ class Pane:
             if last:
                 shown[self.scrub] = gr.update(visible=True, maximum=last, value=last)
         if run.outcome.result is None:
-            words = notice(_words(run.outcome.message), "bad")
+            words = notice(sentence(run.outcome.message), "bad")
             return {self.status: words, **shown, **self._buttons(busy=False, again=True)}
         done = notice(
             f"Done in {time.monotonic() - run.started:.1f} seconds. Slide back through the "
@@ -291,7 +279,7 @@ class Pane:
                 for update in self._wait(desk):
                     yield {self.compared: next(iter(update.values()))}
             except BasisError as error:
-                yield {self.compared: notice(_words(error), "bad"), **free}
+                yield {self.compared: notice(sentence(error), "bad"), **free}
                 return
             if desk.ticket is None:
                 yield {self.compared: notice("You left the line."), **free}
@@ -306,24 +294,7 @@ class Pane:
             desk.ticket = None
             assert run.outcome is not None
             if run.outcome.result is None:
-                yield {self.compared: notice(_words(run.outcome.message), "bad"), **free}
+                yield {self.compared: notice(sentence(run.outcome.message), "bad"), **free}
                 return
             done.append(run)
         yield {self.compared: comparison_view(done), **free}
-
-
-def stop_desk(desk: Desk) -> None:
-    """Ends the run of a desk, or gives up its place in line."""
-    if desk.run is not None and desk.run.alive:
-        desk.run.stop()  # which gives up the turn when it has ended
-    elif desk.ticket is not None:
-        desk.ticket.leave()
-        desk.ticket = None
-
-
-def _words(error: object) -> str:
-    """A sentence for the page."""
-    import html
-
-    text = str(error)
-    return html.escape(text[:1].upper() + text[1:])

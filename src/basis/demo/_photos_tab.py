@@ -13,7 +13,7 @@ from basis.demo._desk import CLICKS, Desk, equation_view, mixed, new_desk, shelf
 from basis.demo._digits_tab import METHODS
 from basis.demo._events import with_event
 from basis.demo._markup import notice, picture, picture_url, row
-from basis.demo._pane import Pane, Work
+from basis.demo._pane import Pane
 from basis.demo._task import Kind, Task, Way
 from basis.demo._uploads import (
     Picture,
@@ -24,6 +24,7 @@ from basis.demo._uploads import (
     read_upload,
     sample_picture,
 )
+from basis.demo._work import Work
 
 _KINDS = [
     ("Separate two photos", "separate"),

@@ -58,7 +58,7 @@ def make_app(limits: Limits, password: str | None = None, folder: Path | None = 
     from basis.demo._line import Line
     from basis.demo._looks import CSS, theme
     from basis.demo._page import build_page, gradio
-    from basis.demo._pane import Work
+    from basis.demo._work import Work
 
     gr = gradio()
     import fastapi
