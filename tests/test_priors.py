@@ -159,7 +159,7 @@ def _damage(folder, how):
         ("card lacks fields", "lacks name"),
         ("pickle with the right checksum", "cannot be read as a safetensors"),
         ("other architecture", "does not fit"),
-        ("unknown architecture", "known are diffusers, glow"),
+        ("unknown architecture", "known are diffusers, energy, glow"),
     ],
 )
 def test_damaged_priors_are_refused(folder, how, says):

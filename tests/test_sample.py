@@ -37,7 +37,7 @@ def test_a_draw_depends_on_seed_and_number_alone():
     told = []
     basis.sample(mixture(), 3, steps=5, batch=2, progress=told.append)
     assert (told[-1].done, told[-1].total) == (15, 15)
-    with pytest.raises(basis.BasisError, match="1 or more"):
+    with pytest.raises(basis.BasisError, match="at least 1"):
         basis.sample(mixture(), 0)
 
 

@@ -183,7 +183,7 @@ def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path, monkeypatch, tiny_p
     one_line(
         lambda: load_prior("runs/digist"), "unknown prior 'runs/digist' .did you mean 'digits'"
     )
-    one_line(lambda: load_prior("rnus/digits"), "hf:owner/name for one on the model hub")
+    one_line(lambda: load_prior("rnus/digits"), "hf:owner/name@revision for one on the model hub")
 
 
 # --- efforts

@@ -123,7 +123,7 @@ class Context:
         """The settings of a separation, as they are to be run."""
         if not self.miniature:
             return settings
-        return settings | ({"effort": 20} if "effort" in settings else {"steps": 2})
+        return settings | ({"effort": 24} if "effort" in settings else {"steps": 2})
 
     def cached(
         self,

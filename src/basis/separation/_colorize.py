@@ -70,10 +70,19 @@ def colorize(
     tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
     if not {"sampler", "effort"} & set(options):
         options = colouring(tiled) | options
+    # An effort draws samples beside its answer; where one colouring is asked for, that is it.
+    answer = options.get("effort") is not None and samples == 1
     result = separate(
-        seen, tiled, mixing=grey_mixing(3), samples=samples, seed=seed, progress=progress, **options
+        seen,
+        tiled,
+        mixing=grey_mixing(3),
+        samples=None if answer else samples,
+        seed=seed,
+        progress=progress,
+        **options,
     )
-    colours = result.samples[:, :, 0] - seen[:, None]
+    drawn = result.sources[:, None] if answer else result.samples
+    colours = drawn[:, :, 0] - seen[:, None]
     if small != (height, width):
         flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
         colours = flat.unflatten(0, colours.shape[:2])
