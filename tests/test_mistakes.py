@@ -54,18 +54,12 @@ def test_numpy_is_taken_and_lists_are_not(tiny_prior):
         separate([[0.0]], tiny_prior)
 
 
-def test_a_choice_by_likelihood_needs_one(tiny_prior):
-    for way in ({"effort": 20}, {"effort": 300}, {"sampler": "gibbs", "samples": 2}):
-        with pytest.raises(BasisError, match="likelihood"):
-            separate(torch.rand(1, 1, 8, 8), tiny_prior, choose="likelihood", **way)
-
-
 def test_places_are_looked_at_before_the_work(capsys, tmp_path):
     (tmp_path / "file").write_text("here")
     below = tmp_path / "file" / "sub"
     assert "is a file" in refused(capsys, "separate", "sample", "--out", below)
     assert "is a folder" in refused(capsys, "check", "mnist", "--json", tmp_path)
-    assert "is a folder" in refused(capsys, "separate", tmp_path)
+    assert "holds no pictures" in refused(capsys, "separate", tmp_path)
     assert (tmp_path / "file").read_text() == "here"
 
 

@@ -303,7 +303,7 @@ def test_flows_of_floats_have_their_own_code_length(tmp_path):
         ({"data": waves(), "high": 0.5}, "outside of its bounds"),
         ({"low": -1.0, "high": 1.0}, "8-bit values stand for"),
         ({"held_out": 64}, "64 items; training needs more than the 64"),
-        ({"family": "unett"}, "known are glow, ncsn, pixelcnn, unet, vae"),
+        ({"family": "unett"}, "known are energy, glow, ncsn, pixelcnn, unet, vae"),
         ({"family": "ncsn", "data": torch.rand(90, 1, 8, 8)}, "ncsn takes values in"),
         ({"family": "vae", "data": waves()}, "vae takes square images; these are 64"),
         ({"family": "glow", "sizes": {"levels": 4}}, "divisible by 16"),
@@ -497,8 +497,9 @@ def test_help_of_training_needs_no_torch():
     assert done.returncode == 0, done.stderr
     for flag in ("fold", "widths", "blocks", "attention", "dropout", "width", "levels", "single"):
         assert f"--{flag} " in done.stdout
-    assert "numbers that describe the noise level (glow 64, pixelcnn 64, unet 128" in " ".join(
-        done.stdout.split()
+    assert (
+        "numbers that describe the noise level (energy 128, glow 64, pixelcnn 64, unet 128"
+        in " ".join(done.stdout.split())
     )
 
 

@@ -28,7 +28,7 @@ OnStep = Callable[[int, int, float, Tensor], None]
 
 Keep = Sequence[float] | Literal["all"]
 
-_FAR = 1.0  # root-mean-square distance in spreads that leaves the mode a polish began in
+_FAR = 10.0  # widths of the range of values beyond which a chain has run away
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,14 @@ class Search:
         )
 
     def _polish(self, r: Round, best: Tensor) -> Tensor:
-        """The mean of chains about the best, and the best itself where they leave it.
+        """The mean of chains about the best, and the best itself where one of them ran away.
 
-        A prior may answer with ever larger values on signals that carry no noise; whoever is that
-        far from the winner has not polished it.
+        A prior may answer with ever larger values on signals that carry no noise.
         """
         drawn = self._draw(r, "polish", torch.arange(len(best)), best, checked=False)
         aligned = [align(x.nan_to_num(), best, self.allowed) for x in drawn.unbind(1)]
         mean = settle(self.problem, torch.stack(aligned).mean(dim=0))
-        stayed = metrics.rms(mean - best) < _FAR * self.problem.spread
-        stayed &= torch.isfinite(drawn).flatten(1).all(dim=1)
+        stayed = torch.isfinite(drawn).flatten(1).all(dim=1)
         return torch.where(per_item(stayed, best).bool(), mean, best)
 
     def _round(
@@ -157,6 +155,9 @@ class Search:
             x = finish(problem, state.x, state.sigma, checked=checked)
         else:
             x = problem.clamp(state.x)
+        if not checked:
+            away = (state.x - problem.center()).abs().flatten(1).amax(dim=1)
+            x[~(away < _FAR * problem.unit)] = torch.nan
         return x.unflatten(0, (len(active), r.chains))
 
     def _ordered(self, samples: Tensor) -> Tensor:
