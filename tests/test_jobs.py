@@ -200,8 +200,10 @@ def test_a_mixture_that_no_source_can_make_fails_alone(mixtures, tmp_path):
 
 
 SCRIPT = """
-import sys, time, torch
+import signal, sys, time, torch
 from basis import GaussianMixture, separate_job
+# A process that a shell started in the background ignores it, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 means = torch.zeros(4, 1, 4, 4)
 means[1, :, :, :2] = 1
 means[2, :, :2] = 1
