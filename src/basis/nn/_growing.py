@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from basis.families import UNetConfig
-from basis.nn._unet import UNet, VarianceHead
+from basis.nn._unet import UNet, VarianceHead, norm_groups
 
 __all__ = ["grow_head", "grow_unet"]
 
@@ -91,15 +91,14 @@ def _check(small: UNetConfig, large: UNetConfig) -> None:
 
 
 def _group(width: int) -> int:
-    """Channels of one group of a norm, as `UNet` chooses them."""
-    groups = next(g for g in range(max(1, width // 12), 0, -1) if width % g == 0)
-    return width // groups
+    """Channels of one group of a norm."""
+    return width // norm_groups(width)
 
 
 def _grow_block(mine: nn.Module, theirs: nn.Module, old: int, new: int) -> None:
     large, small = cast(Any, mine), cast(Any, theirs)
     same, doubled = _prefix(old), torch.cat([_prefix(old), new + _prefix(old)])
-    if isinstance(large.skip, nn.Module) and not isinstance(large.skip, nn.Identity):
+    if not isinstance(large.skip, nn.Identity):
         _place(large.skip, small.skip, same, doubled)
     _place_vector(large.norm0, small.norm0, same)
     _place(large.conv0, small.conv0, same, same)
@@ -113,22 +112,15 @@ def _grow_block(mine: nn.Module, theirs: nn.Module, old: int, new: int) -> None:
     inside = (torch.arange(known.heads)[:, None] * new_size + _prefix(old_size)).flatten()
     qkv = torch.cat([part * new + inside for part in range(3)])
     _place_vector(attention.norm, known.norm, same)
-    for rows in (qkv, torch.cat([new + r for r in _unused(inside, known.heads * new_size)])):
-        # Channels added to a known head see nothing at first: keys and queries stay as they were.
-        attention.qkv.weight[rows] = 0
-        attention.qkv.bias[rows] = 0
+    # Keys added to a known head are zero at first, so that its products stay as they were.
+    keys = slice(new, new + known.heads * new_size)
+    attention.qkv.weight[keys] = 0
+    attention.qkv.bias[keys] = 0
     _place(attention.qkv, known.qkv, qkv, same)
     # The larger heads divide by the root of their own size.
     attention.qkv.weight[inside] *= (new_size / old_size) ** 0.5
     attention.qkv.bias[inside] *= (new_size / old_size) ** 0.5
     _place(attention.out, known.out, same, inside)
-
-
-def _unused(inside: Tensor, end: int) -> list[Tensor]:
-    """The channels of the known heads that hold nothing yet."""
-    used = torch.zeros(end, dtype=torch.bool)
-    used[inside] = True
-    return [(~used).nonzero().flatten()]
 
 
 def _pass_on(block: nn.Module, width: int, start: int) -> None:

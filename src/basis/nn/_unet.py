@@ -28,7 +28,7 @@ class _Attention(nn.Module):
     def __init__(self, width: int, head_width: int, dims: int) -> None:
         super().__init__()
         # As many heads as divide the width, none narrower than asked for.
-        self.heads = next(n for n in range(max(1, width // head_width), 0, -1) if width % n == 0)
+        self.heads = _divisor(width, width // head_width)
         self.norm = _norm(width)
         self.qkv = _conv(dims, width, 3 * width, 1)
         self.out = _zeroed(_conv(dims, width, width, 1))
@@ -245,9 +245,18 @@ class Denoiser(nn.Module):
         return sigma * self.std / (sigma.square() + self.std**2).sqrt()
 
 
+def norm_groups(width: int) -> int:
+    """Groups of a norm of so many channels: of 12 channels each where that divides them."""
+    return _divisor(width, width // 12)
+
+
+def _divisor(width: int, most: int) -> int:
+    """The largest number up to `most` that divides the width, and at least 1."""
+    return next(n for n in range(max(1, most), 0, -1) if width % n == 0)
+
+
 def _norm(width: int, affine: bool = True) -> nn.GroupNorm:
-    groups = next(g for g in range(max(1, width // 12), 0, -1) if width % g == 0)
-    return nn.GroupNorm(groups, width, affine=affine)
+    return nn.GroupNorm(norm_groups(width), width, affine=affine)
 
 
 def _zeroed(module: M) -> M:
