@@ -71,6 +71,21 @@ def test_efforts_find_the_posterior_mean(case, effort, most):
     assert textures.distance(r.sources) < most
 
 
+@pytest.mark.parametrize("case", ["smooth and rough", "noisy sound"])
+def test_the_mean_of_draws_is_nearer_than_any_draw(case):
+    textures = Textures(case, 4)
+    settings = {"mixing": textures.mixing, "choose": "mean"}
+    r = separate(textures.m, textures.priors, effort="balanced", **settings)
+    assert r.evaluations <= 600 and r.samples.shape[1] > 4
+    draws = [textures.distance(x) for x in r.samples.unbind(1)]
+    assert textures.distance(r.sources) < 0.6 * min(draws)
+    assert r.std.shape == r.sources.shape  # they are draws of the posterior
+    left = textures.mixing.residual(r.sources, textures.m).abs().max()
+    assert (left < 1e-3) == (textures.mixing.noise == 0)
+    drawn = separate(textures.m, textures.priors, sampler="gibbs", samples=3, **settings)
+    torch.testing.assert_close(drawn.sources, drawn.mean, atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("case", ["smooth and rough", "noisy", "sound", "three"])
 def test_gibbs_converges_to_the_posterior(case):
     textures = Textures(case, 2)

@@ -89,7 +89,9 @@ def separate(
             them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
             "likelihood" (score priors answer by their probability flow, at many evaluations) or by
-            the sum of "both". With a sampler "first" is the default, with an effort "energy".
+            the sum of "both". With a sampler "first" is the default, with an effort "energy". Or
+            the "mean" of all: where a mixture leaves much open, as one of photos does, it is
+            blurred and nearer to the truth than any one explanation.
         seed: The same seed gives an item the same separation in any batch and at any place in it.
             A mixture that is repeated in a batch is another draw each time: what counts is what was
             observed and how often it came before.
@@ -193,7 +195,7 @@ def separate(
         seed=seed,
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
-        drawn=sampler is not None or plan.draws is not None,
+        drawn=sampler is not None or plan.draws is not None or plan.ranking.by == "mean",
         alphas=_alphas(mixing, len(m)),
         **_verdict([f.verdict for f in found]),
         kept={
@@ -266,8 +268,8 @@ def _plan(
         return effort.with_choice(samples, choose)
     ordered = needs_order(priors, mixing)
     cost = sum(prior.tile_cost for prior in priors)
-    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost)
-    return plan.with_choice(samples, choose)
+    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost, choose=choose)
+    return plan.with_choice(samples, None)
 
 
 def _alphas(mixing: Mixing, count: int) -> Tensor | None:
