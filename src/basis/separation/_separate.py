@@ -195,7 +195,7 @@ def separate(
         seed=seed,
         seconds=time.perf_counter() - started,
         exchangeable=exchangeable(priors, mixing),
-        drawn=sampler is not None or plan.draws is not None or plan.ranking.by == "mean",
+        drawn=sampler is not None or plan.draws is not None,
         alphas=_alphas(mixing, len(m)),
         **_verdict([f.verdict for f in found]),
         kept={
