@@ -32,7 +32,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux f
 
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from fuzz import run_forked  # noqa: E402
+from fuzz_forks import run_forked  # noqa: E402
 
 
 def forked(folder, work, **settings):

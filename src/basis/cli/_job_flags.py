@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from basis._errors import BasisError
-from basis.cli._arguments import natural
+from basis.cli._arguments import natural, thread_count
 
 if TYPE_CHECKING:
     from basis.jobs import JobStore, ShardProgress
@@ -35,7 +35,7 @@ def add_job_flags(parser: argparse.ArgumentParser, *, samples: bool = True) -> N
     group.add_argument("--job", action="store_true", help="run fewer items as a job too")
     group.add_argument("--shard", type=natural, metavar="N", help="items in a shard (64)")
     group.add_argument(
-        "--workers", type=natural, metavar="N", help="processes of a local Dask cluster"
+        "--workers", type=thread_count, metavar="N", help="processes of a local Dask cluster"
     )
     group.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler"
