@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import gc
 import json
 import os
@@ -247,7 +248,8 @@ def _load_everything() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "jinja2", "lmdb", "tqdm",
-                 "scipy.optimize", "diffusers", "huggingface_hub", "PIL.Image"):  # fmt: skip
+                 "scipy.optimize", "diffusers", "huggingface_hub", "PIL.Image",
+                 "distributed"):  # fmt: skip
         try:
             importlib.import_module(name)
         except ImportError:
@@ -255,6 +257,17 @@ def _load_everything() -> None:
     from PIL import Image
 
     Image.init()
+    # What is the same in every case, and most of a short one's time: which packages are installed,
+    # argparse's words in the user's language, the fonts of figures.
+    import argparse
+    import importlib.metadata
+
+    from basis._figures import figure_png, new_figure
+    from basis.store import _lookup
+
+    _lookup.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
+    argparse._ = str  # type: ignore[attr-defined]
+    figure_png(new_figure(4, 3)[0])
     gc.collect()
     gc.freeze()  # so that forks share what there is
 

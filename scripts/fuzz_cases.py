@@ -17,7 +17,7 @@ COMMANDS = (
     "ladder", "classifier", "sample", "check", "priors", "convert", "data", "job",
 )  # fmt: skip
 """Kinds of cases: a command each, and jobs, which are `separate` and `colorize` in shards."""
-WEIGHTS = (14, 5, 8, 4, 1, 5, 8, 3, 14, 1, 4, 5, 8, 12, 10, 3, 12)
+WEIGHTS = (14, 4, 8, 4, 1, 5, 8, 3, 10, 1, 4, 5, 8, 12, 10, 3, 9)
 """How often each is drawn: those with more readers more often."""
 
 

@@ -125,12 +125,17 @@ def busy(child: int, running: bool = False) -> float:
         child: Its process.
         running: Whether to take the time of one that waits as well.
     """
+
+    def stat(path: Path) -> list[str]:
+        return path.read_text().rsplit(")", 1)[1].split()
+
     try:
-        parts = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
+        parts = stat(Path(f"/proc/{child}/stat"))
+        threads = [stat(path) for path in Path(f"/proc/{child}/task").glob("*/stat")]
     except OSError:
         return float("inf")
-    if parts[0] == "S" and not running:  # asleep: it waits for something that does not come
-        return float("inf")
+    if not running and all(thread[0] == "S" for thread in threads):
+        return float("inf")  # asleep: it waits for something that does not come
     return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
