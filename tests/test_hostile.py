@@ -232,6 +232,95 @@ def test_commands_on_a_full_disk_end_in_one_line(tmp_path):
     assert not list((tmp_path / "root" / "priors").iterdir())
 
 
+@LINUX
+def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
+    """What `reproduce` keeps and what `convert` writes are files of tensors as well."""
+    import resource
+    import signal
+
+    from basis.nn import NCSN, NCSNConfig
+    from basis.reproduce import CachedResult, ResultCache
+
+    network = NCSN(NCSNConfig(size=8, width=4, levels=3))
+    torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
+
+    def small():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    def convert():
+        small()
+        words = ["convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "prior"]
+        return main([*map(str, words)])
+
+    def keep():
+        small()
+        made = CachedResult({"a": torch.zeros(4000)})
+        with pytest.raises(BasisError, match="cannot write"):
+            ResultCache(tmp_path / "cache").get("table", {}, lambda: made)
+
+    done = forked(tmp_path / "fork", convert)
+    assert done.code == 2 and "cannot write" in done.err and done.err.count("\n") == 1, done.err
+    assert not (tmp_path / "prior" / "card.json").exists()
+    done = forked(tmp_path / "fork", keep)
+    assert done.code == 0, done.err
+
+
+def test_files_are_on_the_disk_before_they_get_their_names(tmp_path, monkeypatch):
+    """A power cut between the two would leave a file that is there but empty."""
+    said = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle):
+        said.append(("sync", os.fstat(handle).st_ino))
+        sync(handle)
+
+    def named(source, target):
+        said.append(("name", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    write_text(tmp_path / "a.txt", "text")
+    number = (tmp_path / "a.txt").stat().st_ino
+    assert said.index(("sync", number)) < said.index(("name", number))
+
+
+def test_thousands_of_names_take_no_time(tmp_path):
+    from basis._run_folder import RunFolder
+
+    folder, began = RunFolder(tmp_path), time.process_time()
+    for i in range(40_000):
+        folder.path(f"{i:05d}-source1.png")
+    assert len(folder.names) == 40_000
+    assert time.process_time() - began < 3  # 0.2 s; searching through a list takes many
+
+
+@LINUX
+def test_memory_does_not_grow_with_the_number_of_mixtures(tmp_path, tiny_prior):
+    """48 kB of each were kept; a job keeps 16 bytes. Both numbers of mixtures make a job."""
+    import resource
+
+    prior = write_prior(tiny_prior, tmp_path / "prior")
+    peaks = []
+    for count in (1_100, 3_300):
+        given = np.random.default_rng(0).random((count, 1, 8, 8), dtype=np.float32)
+        np.save(tmp_path / "many.npy", np.minimum(given, 1))
+        words = ["separate", tmp_path / "many.npy", "--prior", prior, "--sampler", "gibbs",
+                 "--steps", 1, "--samples", 16, "--out", tmp_path / f"{count}"]  # fmt: skip
+
+        def work(words=words):
+            assert main([*map(str, words)]) == 0
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            return 0
+
+        done = forked(tmp_path / "fork", work)
+        assert done.code == 0, done.err
+        peaks.append(int(done.out.split()[-1]))
+    grown = 1024 * (peaks[1] - peaks[0]) / 2_200
+    assert grown < 8_000, f"{grown:.0f} bytes of each mixture stay in memory"
+
+
 def load_prior_folder() -> Path:
     from basis.store import EMBEDDED
 
