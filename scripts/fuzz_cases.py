@@ -208,7 +208,7 @@ class _Maker:
             words = ["scale", "--store", self.file(["store", "stopped", "folder"], 0.8)]
             words += ["--separations", self.number("100"), "--losses", self.number("0.01", 0.5)]
             return [*words, "--workers", self.number("2"), "--out", self.out()]
-        kinds = ["gradients", "likelihoods", "cost", "plausibility", "weights", "calibration", "x"]
+        kinds = ["gradients", "likelihoods", "cost", "weights", "calibration", "x"]
         words = [self.rng.choice(kinds), "--data", self._data()]
         words += ["--pairs", self.number("2"), "--priors", self.prior(), "--out", self.out()]
         return [*words, *self.sampling(), *self.maybe(0.3, "--sides", self.number("8", 0.6))]

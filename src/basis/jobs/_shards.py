@@ -145,7 +145,7 @@ def _is_row(row: Any, shards: int) -> bool:
     if kind != "done":
         return kind in ("started", "damaged")
     times = (row.get("seconds"), row.get("write"))
-    return all(type(t) in (int, float) and 0 <= t < float("inf") for t in times)
+    return all(isinstance(t, int | float) and 0 <= t < float("inf") for t in times)
 
 
 @contextmanager
