@@ -724,6 +724,21 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
         main(["priors"])
 
 
+def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
+    """Damaged weights make features and flows whose matrices cannot be taken apart."""
+    from basis.perception import frechet_distance, gaussian_of
+
+    wild = gaussian_of(torch.tensor([[1e200, -1e200, 3.0], [0.0, 1.0, 2.0], [1e200, 4.0, -1e200]]))
+    with pytest.raises(BasisError, match="have no distance"):
+        frechet_distance(wild, wild)
+
+    def broken(root=None):
+        torch.linalg.inv(torch.zeros(2, 2))
+
+    monkeypatch.setattr("basis.store.list_priors", broken)
+    assert "a matrix has no solution" in refused(capsys, "priors")
+
+
 def test_text_of_others_is_one_printable_line():
     assert printable("a\nb\x00\u2028\udcff") == r"a\nb\x00\u2028\udcff"
     assert one_line(KeyError("a")) == "KeyError: 'a'"
