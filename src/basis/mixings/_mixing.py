@@ -239,6 +239,25 @@ class Mixing(ABC):
         z = conjugate_gradients(gram, self.residual(x, m), scale)
         return x + variance * self.adjoint(z)
 
+    def diagonal_posterior_mean(
+        self,
+        x: Tensor,
+        m: Tensor,
+        gram: Tensor,
+        variance: Tensor | float,
+        noise: Tensor | float | None,
+    ) -> Tensor:
+        """`posterior_mean` in closed form, for mixings whose A V A^T is diagonal.
+
+        Args:
+            x, m, variance, noise: As `posterior_mean` takes them.
+            gram: The diagonal of A V A^T, in the shape of m.
+        """
+        tau2 = (self.noise if noise is None else noise) ** 2
+        # Where nothing is observed the gram is zero and so is the residual.
+        share = self.residual(x, m) / (gram + tau2).clamp_min(torch.finfo(x.dtype).tiny)
+        return x + variance * self.adjoint(share)
+
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor | None:
         """The diagonal of A V A^T where it is known, to speed up conjugate gradients."""
         return None
