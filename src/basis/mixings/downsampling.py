@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_weights
+from basis.mixings._mixing import Mixing
+from basis.mixings._values import as_weights
 from basis.mixings.matrix import mixture
 
 __all__ = ["Downsample", "downsample"]

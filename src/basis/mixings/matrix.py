@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_numbers, as_weights, check_sources
+from basis.mixings._mixing import Mixing
+from basis.mixings._values import as_numbers, as_weights, check_sources
 
 __all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
 

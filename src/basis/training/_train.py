@@ -85,7 +85,8 @@ def train(
         variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
             each value (an energy too), and no more than the run itself saw; 0 for none.
         energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
-            card what energies are typical; 0 for none.
+            card what energies are typical, and no more than one for 64 items that it saw; 0 for
+            none.
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute; "auto" is a GPU where there is one.
@@ -159,7 +160,9 @@ def train(
             progress=progress,
         )
         if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
-            _measure(folder, as_floats(signals.values[kept:]), energy_pairs, device, report)
+            # Separating a pair costs about what training on 64 images does: no longer than the run.
+            pairs = min(energy_pairs, trainer.seen // 64)
+            _measure(folder, as_floats(signals.values[kept:]), pairs, device, report)
         curve = plot_log(folder)
         if not complete:
             seen = f"{trainer.seen:,} of {config.images:,} images"
