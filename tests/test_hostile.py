@@ -724,6 +724,21 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
         main(["priors"])
 
 
+def test_studies_look_at_their_input_before_the_work(capsys, monkeypatch, tmp_path):
+    for name in ("basis.studies.exact_calibrations", "basis.sample", "basis.separate"):
+        monkeypatch.setattr(name, lambda *a, **s: pytest.fail("worked in vain"))
+    place = ["--out", tmp_path / "s"]
+    for kind in ("calibration", "plausibility", "weights"):
+        words = ["study", kind, "--pairs", 2, "--prior", "mnist", *place]
+        refused(capsys, *words, "--data", tmp_path / "none")
+        np.save(tmp_path / "small.npy", np.zeros((8, 1, 8, 8), np.float32))
+        told = refused(capsys, *words, "--data", tmp_path / "small.npy")
+        assert "have shape (1, 8, 8)" in told
+    for kind in ("plausibility", "weights", "sources"):
+        words = ["study", kind, "--data", "sample", "--pairs", 2, *place]
+        assert "takes one prior" in refused(capsys, *words, "--priors", "mnist", "mnist")
+
+
 def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
     """Damaged weights make features and flows whose matrices cannot be taken apart."""
     from basis.perception import frechet_distance, gaussian_of
