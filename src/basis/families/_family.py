@@ -107,7 +107,8 @@ class Family:
         told = self.describe(module) if self.describe else {"network": asdict(module.config)}
         head = getattr(module, "head", None)
         if self.objective == "likelihood" and head is not None:
-            sizes = {"network": asdict(head.network.config), "mean": head.mean, "std": head.std}
+            own = head.denoiser
+            sizes = {"network": asdict(own.network.config), "mean": own.mean, "std": own.std}
             told = told | {"variance": sizes}
         return {"kind": self.kind, **told}
 

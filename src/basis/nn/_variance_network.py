@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from basis._tensors import per_item
 from basis.families import UNetConfig
-from basis.nn._unet import UNet
+from basis.nn._unet import Denoiser, UNet, VarianceHead
 
 __all__ = ["VarianceNetwork", "variance_sizes"]
 
@@ -15,8 +14,9 @@ class VarianceNetwork(nn.Module):
     """The variance of each clean value given the noisy signal, by a U-Net that sees the latter.
 
     A density of which only the gradient is known, such as a flow, gives the mean of the clean
-    signal (Tweedie's formula) but says nothing dependable of its variance. This network learns it
-    from the errors of that mean, and is asked beside the density.
+    signal (Tweedie's formula) but says nothing dependable of its variance, which this network has
+    learned instead. It is a small denoiser with a head: a variance is one about a mean, so that it
+    learns a mean of its own, of which nothing else is asked.
 
     Args:
         config: Sizes of the U-Net.
@@ -25,35 +25,22 @@ class VarianceNetwork(nn.Module):
 
     def __init__(self, config: UNetConfig, mean: float, std: float) -> None:
         super().__init__()
-        self.network, self.mean, self.std = UNet(config), mean, std
+        self.denoiser = Denoiser(UNet(config), mean, std, VarianceHead(config))
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """The variance of each value; x is (batch, channels, *size), sigma (batch,)."""
-        s = per_item(sigma, x)
-        return self.output_scale(s).square() * self.log_variance(x, sigma).exp()
-
-    def log_variance(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """Its logarithm in units of the output scale; shapes as in `forward`."""
-        total = (per_item(sigma, x).square() + self.std**2).sqrt()
-        # Bounded as a `VarianceHead` is.
-        return self.network((x - self.mean) / total, sigma.log() / 4).clamp(-24.0, 2.0)
+        return self.denoiser.moments(x, sigma)[1]
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError where signals of this shape, (channels, *size), do not fit."""
-        config, multiple = self.network.config, self.network.multiple
+        config = self.denoiser.network.config
         channels, *size = shape
-        fits = channels == config.channels and len(size) == config.dims
-        if not fits or any(side % multiple for side in size):
+        if channels != config.channels or len(size) != config.dims:
             raise ValueError(
                 f"signals of shape {shape} do not fit the network of their variance: it takes "
-                f"{config.channels} channels and {config.dims} axes of multiples of {multiple}"
+                f"{config.channels} channels and {config.dims} axes"
             )
-
-    def output_scale(self, sigma: Tensor) -> Tensor:
-        """The deviation that values of the data have at sigma if nothing but their spread is known;
-        any shape.
-        """
-        return sigma * self.std / (sigma.square() + self.std**2).sqrt()
+        self.denoiser.check_shape(shape)
 
 
 def variance_sizes(shape: tuple[int, ...]) -> UNetConfig:

@@ -121,10 +121,11 @@ class LikelihoodPrior(Prior):
 
     @property
     def turn_spreads(self) -> float:
-        # What a network beside the density has learned is in the variance alone: the gradient has
-        # nothing of it, and following that at small noise was measured to lose what was found.
+        # What a network beside the density knows is in the variance alone: the gradient has nothing
+        # of it, and following that at small noise was measured to lose what was found.
         beside = isinstance(getattr(self.model, "head", None), VarianceNetwork)
-        return 0.0 if beside else super().turn_spreads
+        own = 0.0 if beside else super().turn_spreads
+        return float(getattr(self.model, "turn_spreads", own))
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)

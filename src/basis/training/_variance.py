@@ -1,10 +1,12 @@
 """Learning how sure a trained model is.
 
 The model stays as it is; a small head learns the variance of each clean value given the noisy
-signal, by the likelihood of the errors that the model makes: the analytic covariance of denoising,
-estimated as in Nichol & Dhariwal 2021 and Bao et al. 2022 (arXiv:2206.07309), but per value and by
-a Gaussian likelihood, whose optimum is the mean squared error. The head of a U-Net reads its last
-hidden state; a model of which only the density is known gets a `VarianceNetwork`.
+signal, by the likelihood of errors of a mean: the analytic covariance of denoising, estimated as in
+Nichol & Dhariwal 2021 and Bao et al. 2022 (arXiv:2206.07309), but per value and by a Gaussian
+likelihood, whose optimum is the mean squared error. The head of a U-Net reads its last hidden state
+and learns from its errors. A model of which only the density is known gets a `VarianceNetwork`,
+which learns from errors of its own: those of a flow were measured to be no use, for they are mostly
+what the flow does not know, where a separation has to know what cannot be known.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from basis._tensors import per_item
-from basis.nn import Denoiser, VarianceHead, VarianceNetwork, variance_sizes
-from basis.priors import LikelihoodPrior
+from basis.nn import Denoiser, Energy, VarianceHead, VarianceNetwork, variance_sizes
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising
 from basis.training._sigmas import log_uniform
@@ -28,8 +29,8 @@ from basis.training._signals import as_floats
 _TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
 _KEPT = 8  # batches that are kept to be looked at again
 
-_Seen = tuple[Tensor, ...]
-"""What a head reads, and last the squared errors of the model in units of the output scale."""
+_Draw = Callable[[], tuple[Tensor, Tensor, Tensor]]
+"""Draws clean signals, noisy ones and noise levels."""
 
 
 def fit_variance(
@@ -50,32 +51,45 @@ def fit_variance(
 
     Args:
         model: Trained; its own weights are not changed. A `Denoiser`, whose `VarianceHead` reads
-            its hidden state, or a model with `log_prob(x, sigma)`, whose `VarianceNetwork` is one
-            of its own.
+            its hidden state, or a model with `log_prob(x, sigma)`, whose `VarianceNetwork` sees the
+            signal itself.
         images: Training data, (n, channels, *size), uint8 or floats.
         count: Images for the head to see; minutes on a CPU are enough.
         sigma_min, sigma_max: Noise levels are drawn log-uniformly between these.
         batch, lr: Images per step, and the first step size (it falls to zero).
-        passes: How often the head sees an image, for which the model is asked once; by default once
-            for a denoiser, and four times where an answer takes a pass backward as well.
+        passes: How often a `VarianceHead` sees an image, for which the model is asked once; by
+            default once, and four times for an energy, whose answers take a pass backward as well.
         seed: Of the head's first weights and of everything drawn.
     """
-    passes = passes or (4 if hasattr(model, "log_prob") else 1)
     generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
+
+    def draw() -> tuple[Tensor, Tensor, Tensor]:
+        pick = torch.randint(len(images), (batch,), generator=generator)
+        clean = as_floats(images[pick])
+        sigma = log_uniform(batch, sigma_min, sigma_max, generator)
+        noisy = Denoising().noisy(clean, sigma, generator)
+        return clean.to(device), noisy.to(device), sigma.to(device)
+
     if isinstance(model, Denoiser):
-        ask, answer = _of_features(model, seed)
+        if model.head is None:
+            model.head = _seeded(lambda: VarianceHead(model.network.config), seed, device)
+        head: nn.Module = model.head
+        passes = passes or (4 if isinstance(model, Energy) else 1)
+        losses_of = _head_loss(model, draw, passes, generator)
+        optimizer = Muon(head.parameters(), adam_lr=lr, betas=(0.9, 0.999), smallest=1 << 30)
     else:
-        ask, answer = _of_density(model, images, seed)
-    head = model.head
-    assert isinstance(head, nn.Module)
+        network = getattr(model, "head", None)
+        if not isinstance(network, VarianceNetwork):
+            config, sizes = model.config, variance_sizes(tuple(images.shape[1:]))
+            network = _seeded(lambda: VarianceNetwork(sizes, config.mean, config.std), seed, device)
+            model.head = network
+        head = network
+        losses_of = _network_loss(network.denoiser, draw)
+        optimizer = Muon(head.parameters(), lr=10 * lr, adam_lr=lr, smallest=24)
     head.requires_grad_(True)
-    # A network of its own has matrices that are worth orthogonal steps.
-    smallest = 1 << 30 if isinstance(model, Denoiser) else 24
-    optimizer = Muon(head.parameters(), lr=0.02, adam_lr=lr, betas=(0.9, 0.999), smallest=smallest)
     steps = max(1, count // batch)
     losses: list[float] = []
-    kept: list[_Seen] = []
     bar = tqdm(
         range(steps), desc="variance", dynamic_ncols=True, disable=None if progress else True
     )
@@ -86,19 +100,9 @@ def fit_variance(
         if silent and time.monotonic() - told > _TELL_EVERY:
             print(f"{step * batch:,} of {steps * batch:,} images seen", file=sys.stderr, flush=True)
             told = time.monotonic()
-        if step % passes == 0:
-            pick = torch.randint(len(images), (batch,), generator=generator)
-            clean = as_floats(images[pick])
-            sigma = log_uniform(batch, sigma_min, sigma_max, generator)
-            noisy = Denoising().noisy(clean, sigma, generator)
-            kept = [*kept, ask(*(t.to(device) for t in (clean, noisy, sigma)))][-_KEPT:]
-            *inputs, error = kept[-1]
-        else:
-            *inputs, error = kept[int(torch.randint(len(kept), (), generator=generator))]
-        log_variance = answer(*inputs)
-        loss = (log_variance + error * (-log_variance).exp()).mean() / 2
+        lowered, loss = losses_of()
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        lowered.backward()
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.set_factor(min(1.0, (step + 1) / 20) * (1 - step / steps))
         optimizer.step()
@@ -119,45 +123,59 @@ def learns_variance(model: nn.Module, sigma_min: float, sigma_max: float) -> boo
     return isinstance(model, Denoiser) or density
 
 
-def _of_features(
-    denoiser: Denoiser, seed: int
-) -> tuple[Callable[[Tensor, Tensor, Tensor], _Seen], Callable[..., Tensor]]:
-    """How a U-Net is asked for what its head reads, and the head."""
-    if denoiser.head is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            denoiser.head = VarianceHead(denoiser.network.config)
-        denoiser.head.to(next(denoiser.parameters()).device)
-    head = denoiser.head
-
-    def ask(clean: Tensor, noisy: Tensor, sigma: Tensor) -> _Seen:
-        with torch.no_grad():
-            features, mean = denoiser.features_and_mean(noisy, sigma)
-            unit = denoiser.output_scale(per_item(sigma, noisy))
-            return features, ((mean - clean) / unit).square()
-
-    # torch's channels-last group normalisation cannot go backward to parameters alone.
-    return ask, lambda features: head(features.detach().requires_grad_())
+def _seeded(make: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make().to(device)
 
 
-def _of_density(
-    model: nn.Module, images: Tensor, seed: int
-) -> tuple[Callable[[Tensor, Tensor, Tensor], _Seen], Callable[..., Tensor]]:
-    """How a density is asked for its errors, and the network beside it."""
-    shape = tuple(images.shape[1:])
-    network = getattr(model, "head", None)
-    if not isinstance(network, VarianceNetwork):
-        config = model.config
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = VarianceNetwork(variance_sizes(shape), config.mean, config.std)
-        network.to(next(model.parameters()).device)
-        model.head = network
-    prior = LikelihoodPrior(model, shape, 0.0, float("inf"), low=None, high=None)
+def _head_loss(
+    denoiser: Denoiser, draw: _Draw, passes: int, generator: torch.Generator
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The loss of a head, twice, on new images or on kept ones."""
+    kept: list[tuple[Tensor, Tensor]] = []
+    turn = 0
 
-    def ask(clean: Tensor, noisy: Tensor, sigma: Tensor) -> _Seen:
-        mean = prior.denoise(noisy, sigma).detach()
-        unit = network.output_scale(per_item(sigma, noisy))
-        return noisy, sigma, ((mean - clean) / unit).square()
+    def losses() -> tuple[Tensor, Tensor]:
+        nonlocal turn
+        if turn % passes == 0:
+            clean, noisy, sigma = draw()
+            with torch.no_grad():
+                features, mean = denoiser.features_and_mean(noisy, sigma)
+                unit = denoiser.output_scale(per_item(sigma, noisy))
+                kept.append((features, ((mean - clean) / unit).square()))
+            del kept[:-_KEPT]
+            features, error = kept[-1]
+        else:
+            features, error = kept[int(torch.randint(len(kept), (), generator=generator))]
+        turn += 1
+        assert denoiser.head is not None
+        # torch's channels-last group normalisation cannot go backward to parameters alone.
+        log_variance = denoiser.head(features.detach().requires_grad_())
+        loss = _likelihood(log_variance, error)
+        return loss, loss
 
-    return ask, network.log_variance
+    return losses
+
+
+def _network_loss(denoiser: Denoiser, draw: _Draw) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The denoising error with the loss of the head that reads the same features, and the latter
+    alone.
+    """
+
+    def losses() -> tuple[Tensor, Tensor]:
+        clean, noisy, sigma = draw()
+        features, mean = denoiser.features_and_mean(noisy, sigma)
+        error = ((mean - clean) / denoiser.output_scale(per_item(sigma, noisy))).square()
+        assert denoiser.head is not None
+        # The head takes the error as it is: a mean that lowers it by way of the variance would
+        # neglect whatever is unsure.
+        loss = _likelihood(denoiser.head(features), error.detach())
+        return error.mean() + 0.1 * loss, loss
+
+    return losses
+
+
+def _likelihood(log_variance: Tensor, error: Tensor) -> Tensor:
+    """Minus the mean log-likelihood of errors, without its constant."""
+    return (log_variance + error * (-log_variance).exp()).mean() / 2
