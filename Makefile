@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page page-pictures test check format docs pictures notebooks clean
+.PHONY: demo page page-pictures test test-slow check format docs pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
@@ -13,8 +13,13 @@ demo: .venv/ready
 page: .venv/ready-page
 	$(BIN)/basis demo --open
 
+# One process of one thread for each core: most tests are too small for threads.
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+# Tests that train for half a minute and more.
+test-slow: .venv/ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import gc
 import json
 import os
 import random
-import re
 import resource
 import select
 import shutil
@@ -31,196 +31,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_cases import COMMANDS, make_case, make_world
-
-PROGRESS = re.compile(r"training: |[\d,]+ of [\d,]+ images|basis \w+: warning: ")
-WRITES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod",
-          "os.link", "os.symlink", "shutil.rmtree", "shutil.move", "os.chown")  # fmt: skip
-
-
-@dataclass
-class Outcome:
-    """What became of a case."""
-
-    code: int | None = None
-    signal: int = 0
-    hung: bool = False
-    seconds: float = 0.0
-    out: str = ""
-    err: str = ""
-    touched: list[str] = field(default_factory=list)
-
-    def told(self) -> list[str]:
-        """The lines on stderr but those of progress."""
-        return [line for line in self.err.splitlines() if not PROGRESS.match(line)]
-
-    def complaints(self) -> list[str]:
-        """What is wrong with it, in words; nothing where it is as promised."""
-        found = []
-        if self.hung:
-            found.append("hang")
-        elif self.signal:
-            found.append(f"crash by signal {self.signal}")
-        elif "Traceback (most recent call last)" in self.err or "Exception ignored" in self.err:
-            found.append("traceback")
-        elif self.code == 70:
-            found.append("fault of the program")
-        elif self.code not in (0, 2):
-            found.append(f"exit code {self.code}")
-        elif self.code == 2 and len(self.told()) != 1:
-            found.append(f"{len(self.told())} lines on stderr")
-        if any(not c.isprintable() and c not in "\n\r" for c in self.out + self.err):
-            found.append("control characters")
-        if self.touched:
-            found.append(f"touched {self.touched[0]}")
-        return found
-
-
-def run_forked(
-    work: Callable[[], int],
-    folder: Path,
-    *,
-    seconds: float = 10.0,
-    allowed: Sequence[Path] = (),
-    watched: Sequence[Path] = (),
-    memory: int = 0,
-    encoding: str = "utf-8",
-) -> Outcome:
-    """Does `work` in a fork, with its output in files of `folder`, for so many seconds at most.
-
-    Args:
-        work: What is done; returns the exit code.
-        folder: The working folder; its files `stdout` and `stderr` are written.
-        seconds: After so many it is killed.
-        allowed: Folders in which files may be written; none: anywhere.
-        watched: Folders whose files must stay as they are.
-        memory: Bytes of address space beyond what there is now; 0 for any.
-        encoding: That of stdout and stderr.
-    """
-    before = _snapshot(watched)
-    started = time.monotonic()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        _child(work, folder, allowed, memory, encoding)
-    outcome = Outcome()
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        outcome.seconds = time.monotonic() - started
-        if done:
-            break
-        # Time that others take from the processor is not the case's own.
-        late = outcome.seconds > seconds and _busy(child) > seconds
-        if late or outcome.seconds > 12 * seconds:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            outcome.hung, status = True, 0
-            break
-        time.sleep(0.002 if outcome.seconds < 0.2 else 0.02)
-    if not outcome.hung:
-        outcome.code = os.waitstatus_to_exitcode(status)
-        if outcome.code < 0:
-            outcome.signal, outcome.code = -outcome.code, None
-    for name in ("stdout", "stderr"):
-        text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
-        setattr(outcome, name[3:], text)
-    log = folder / "writes"
-    written = json.loads(log.read_text()) if log.exists() else []
-    outcome.touched = written + [
-        p for p, told in _snapshot(watched).items() if before.get(p) != told
-    ]
-    outcome.touched += [p for p in before if not os.path.lexists(p)]
-    return outcome
-
-
-def _busy(child: int, running: bool = False) -> float:
-    """Seconds of processor time that a child has used; infinite where it only waits.
-
-    Args:
-        child: Its process.
-        running: Whether to take the time of one that waits as well.
-    """
-    try:
-        parts = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return float("inf")
-    if parts[0] == "S" and not running:  # asleep: it waits for something that does not come
-        return float("inf")
-    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _child(
-    work: Callable[[], int], folder: Path, allowed: Sequence[Path], memory: int, encoding: str
-) -> None:
-    code = 1
-    try:
-        os.chdir(folder)
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(handle, number)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: SIM115
-        if memory:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + memory,) * 2)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        written: list[str] = []
-        if allowed:
-            places = [os.path.realpath(place) for place in (*allowed, tempfile.gettempdir())]
-            forbidden = [os.path.realpath(folder)]  # which may lie below the temporary folder
-            sys.addaudithook(lambda event, args: _note(event, args, places, forbidden, written))
-        try:
-            code = work()
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if written:
-            Path(folder, "writes").write_text(json.dumps(sorted(set(written))))
-    except BaseException:
-        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
-        code = 1
-    finally:
-        os._exit(code)
-
-
-def _note(
-    event: str, args: tuple, places: list[str], forbidden: list[str], written: list[str]
-) -> None:
-    """Notes files that are written where none may be."""
-    if event not in WRITES or not args or not isinstance(args[0], str | bytes | os.PathLike):
-        return
-    if event == "open":
-        flags = args[2] if isinstance(args[2], int) else 0
-        if not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
-            return
-    names = args[:2] if event in ("os.rename", "os.link", "shutil.move") else args[:1]
-    for name in names:
-        path = os.path.realpath(os.fsdecode(name))
-        inside = any(path == p or path.startswith(p + os.sep) for p in places)
-        below = any(path.startswith(p + os.sep) for p in forbidden)
-        own = any(path == p or path.startswith(p + os.sep) for p in places[:-1])
-        if (not inside or (below and not own)) and not path.startswith(("/dev/", "/proc/")):
-            written.append(f"{event} {path!r}")
-
-
-def _snapshot(folders: Sequence[Path]) -> dict[str, tuple]:
-    found = {}
-    for top in folders:
-        for here, names, files in os.walk(top):
-            for name in (*files, *names):
-                path = os.path.join(here, name)
-                told = os.lstat(path)
-                found[path] = (told.st_ino, told.st_size, told.st_mtime_ns, told.st_mode)
-    return found
+from fuzz_cases import COMMANDS, make_case
+from fuzz_forks import WRITES, Outcome, busy, note, snapshot
+from fuzz_world import make_world
 
 
 class Worker:
@@ -244,7 +61,7 @@ class Worker:
         while not select.select([self.answer], [], [], 0.05)[0]:
             outcome.seconds = time.monotonic() - started
             late = outcome.seconds > self.seconds
-            if late and (_busy(self.child) - self.busy > self.seconds or outcome.seconds > 120):
+            if late and (busy(self.child) - self.busy > self.seconds or outcome.seconds > 120):
                 os.kill(self.child, signal.SIGKILL)
                 outcome.hung = True
                 break
@@ -256,7 +73,7 @@ class Worker:
             line += part
         told = (self.top / "told").read_text() if (self.top / "told").exists() else "?"
         if line.endswith(b"\n"):
-            self.busy = _busy(self.child, running=True)
+            self.busy = busy(self.child, running=True)
             return told, Outcome(**json.loads(line))
         _, status = os.waitpid(self.child, 0)
         self.child = 0
@@ -307,7 +124,7 @@ class Worker:
             case = str(self.top / "case")
             places = [f"{case}/out", tempfile.gettempdir()]
             noted, self.written = self.written, None  # what is done here is not the case's doing
-            _note(event, args, places, [case], noted)
+            note(event, args, places, [case], noted)
             self.written = noted
 
     def _work(self, number: int) -> Outcome:
@@ -320,7 +137,7 @@ class Worker:
         case = make_case(random.Random(number), folder / "in", self.world, self.commands)
         (self.top / "told").write_text(f"{case.command} {case}", errors="backslashreplace")
         watched = [self.world, folder / "in"]
-        before = _snapshot(watched)
+        before = snapshot(watched)
         os.chdir(folder)
         for descriptor, name in ((1, "stdout"), (2, "stderr")):
             handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -337,7 +154,7 @@ class Worker:
         except BaseException:
             traceback.print_exc()
             outcome.code = 1
-        gc.collect()  # what is said when things are thrown away belongs to the case
+        gc.collect(1)  # what is said when things are thrown away belongs to the case
         written, self.written = self.written or [], None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -346,7 +163,7 @@ class Worker:
             Path(name).read_bytes().decode("utf-8", "backslashreplace")
             for name in ("stdout", "stderr")
         )
-        after = _snapshot(watched)
+        after = snapshot(watched)
         changed = [path for path in before if before[path] != after.get(path)]
         outcome.touched = written + changed + [path for path in after if path not in before]
         return outcome
@@ -431,7 +248,8 @@ def _load_everything() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "jinja2", "lmdb", "tqdm",
-                 "scipy.optimize", "diffusers", "huggingface_hub", "PIL.Image"):  # fmt: skip
+                 "scipy.optimize", "diffusers", "huggingface_hub", "PIL.Image",
+                 "distributed"):  # fmt: skip
         try:
             importlib.import_module(name)
         except ImportError:
@@ -439,6 +257,17 @@ def _load_everything() -> None:
     from PIL import Image
 
     Image.init()
+    # What is the same in every case, and most of a short one's time: which packages are installed,
+    # argparse's words in the user's language, the fonts of figures.
+    import argparse
+    import importlib.metadata
+
+    from basis._figures import figure_png, new_figure
+    from basis.store import _lookup
+
+    _lookup.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
+    argparse._ = str  # type: ignore[attr-defined]
+    figure_png(new_figure(4, 3)[0])
     gc.collect()
     gc.freeze()  # so that forks share what there is
 

@@ -189,6 +189,7 @@ def test_hostile_and_broken_pipelines_are_refused(tmp_path):
         from_diffusers(model)
 
 
+@pytest.mark.slow
 def test_a_small_diffusers_model_trained_on_digits_separates():
     digits = load_images("sample", "test").images.float() / 255
     digits = nn.functional.avg_pool2d(digits, 2)[:, :, 1:13, 1:13]

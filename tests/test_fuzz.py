@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 pytest.importorskip("resource", reason="forks and limits of POSIX")
 
-from fuzz import Outcome, fuzz, run_forked
+from fuzz import fuzz
+from fuzz_forks import Outcome, run_forked
 
 
 def test_bad_input_is_refused_in_one_line():

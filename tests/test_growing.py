@@ -83,9 +83,8 @@ def test_training_starts_from_a_smaller_prior(tmp_path):
     prior = DenoiserPrior(denoiser, (2, 16, 16), 0.005, 10.0, name="small")
     sizes = {"widths": (24, 24), "blocks": (1, 2), "head_width": 12, "embedding": 16}
     config = TrainConfig(images=8, batch=8, lr=1e-9, adam_lr=1e-9)
-    grown = train(
-        images, tmp_path / "run", sizes=sizes, config=config, init=prior, held_out=8, progress=False
-    )
+    short = {"held_out": 8, "variance_images": 8, "progress": False}
+    grown = train(images, tmp_path / "run", sizes=sizes, config=config, init=prior, **short)
     x = torch.rand(2, 2, 16, 16)
     torch.testing.assert_close(grown.denoise(x, 0.3), prior.denoise(x, 0.3), rtol=1e-2, atol=1e-2)
     narrow = {**sizes, "widths": (16, 24)}

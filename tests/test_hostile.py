@@ -32,7 +32,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux f
 
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from fuzz import run_forked  # noqa: E402
+from fuzz_forks import run_forked  # noqa: E402
 
 
 def forked(folder, work, **settings):
@@ -83,14 +83,26 @@ class Crafted:
 
 
 class CraftedType:
+    def __init__(self, kind, flags):
+        self.kind, self.flags = kind, flags
+
     def __reduce__(self):
         # Version 4 of a dtype's state, with flags that say "these are objects".
-        state = (4, "|", None, None, None, 8, 8, 63, {})
-        return (np.dtype, ("V8", False, True), state)
+        state = (4, "|", None, None, None, 8, 8, self.flags, {})
+        return (np.dtype, (self.kind, False, True), state)
 
 
-def test_numpy_restores_nothing_from_a_batch(tmp_path, monkeypatch):
-    state = (1, (1, 3072), CraftedType(), False, b"\x42" * 8 * 3072)
+@pytest.mark.parametrize(
+    ("kind", "flags", "shape"),
+    [
+        ("V8", 63, (1, 3072)),
+        # Bytes that are taken for the address of an object, which is let go of: SIGSEGV.
+        ("O8", 61, (1,)),
+    ],
+)
+def test_numpy_restores_nothing_from_a_batch(tmp_path, kind, flags, shape):
+    data = b"\x42" * 8 * int(np.prod(shape))
+    state = (1, shape, CraftedType(kind, flags), False, data)
     batch = {b"data": Crafted(state), b"labels": [0]}
     folder = cifar_folder(tmp_path / "cifar", pickle.dumps(batch, protocol=2))
     done = forked(tmp_path / "fork", lambda: load_images(folder, "test"))
@@ -230,6 +242,95 @@ def test_commands_on_a_full_disk_end_in_one_line(tmp_path):
         *told, last = done.err.splitlines()
         assert "cannot write" in last and all("images seen" in line for line in told), done.err
     assert not list((tmp_path / "root" / "priors").iterdir())
+
+
+@LINUX
+def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
+    """What `reproduce` keeps and what `convert` writes are files of tensors as well."""
+    import resource
+    import signal
+
+    from basis.nn import NCSN, NCSNConfig
+    from basis.reproduce import CachedResult, ResultCache
+
+    network = NCSN(NCSNConfig(size=8, width=4, levels=3))
+    torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
+
+    def small():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    def convert():
+        small()
+        words = ["convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "prior"]
+        return main([*map(str, words)])
+
+    def keep():
+        small()
+        made = CachedResult({"a": torch.zeros(4000)})
+        with pytest.raises(BasisError, match="cannot write"):
+            ResultCache(tmp_path / "cache").get("table", {}, lambda: made)
+
+    done = forked(tmp_path / "fork", convert)
+    assert done.code == 2 and "cannot write" in done.err and done.err.count("\n") == 1, done.err
+    assert not (tmp_path / "prior" / "card.json").exists()
+    done = forked(tmp_path / "fork", keep)
+    assert done.code == 0, done.err
+
+
+def test_files_are_on_the_disk_before_they_get_their_names(tmp_path, monkeypatch):
+    """A power cut between the two would leave a file that is there but empty."""
+    said = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle):
+        said.append(("sync", os.fstat(handle).st_ino))
+        sync(handle)
+
+    def named(source, target):
+        said.append(("name", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
+    write_text(tmp_path / "a.txt", "text")
+    number = (tmp_path / "a.txt").stat().st_ino
+    assert said.index(("sync", number)) < said.index(("name", number))
+
+
+def test_thousands_of_names_take_no_time(tmp_path):
+    from basis._run_folder import RunFolder
+
+    folder, began = RunFolder(tmp_path), time.process_time()
+    for i in range(40_000):
+        folder.path(f"{i:05d}-source1.png")
+    assert len(folder.names) == 40_000
+    assert time.process_time() - began < 3  # 0.2 s; searching through a list takes many
+
+
+@LINUX
+def test_memory_does_not_grow_with_the_number_of_mixtures(tmp_path, tiny_prior):
+    """48 kB of each were kept; a job keeps 16 bytes. Both numbers of mixtures make a job."""
+    import resource
+
+    prior = write_prior(tiny_prior, tmp_path / "prior")
+    peaks = []
+    for count in (1_010, 2_020):
+        given = np.random.default_rng(0).random((count, 1, 8, 8), dtype=np.float32)
+        np.save(tmp_path / "many.npy", np.minimum(given, 1))
+        words = ["separate", tmp_path / "many.npy", "--prior", prior, "--sampler", "gibbs",
+                 "--steps", 1, "--samples", 16, "--out", tmp_path / f"{count}"]  # fmt: skip
+
+        def work(words=words):
+            assert main([*map(str, words)]) == 0
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            return 0
+
+        done = forked(tmp_path / "fork", work)
+        assert done.code == 0, done.err
+        peaks.append(int(done.out.split()[-1]))
+    grown = 1024 * (peaks[1] - peaks[0]) / 1_010
+    assert grown < 8_000, f"{grown:.0f} bytes of each mixture stay in memory"
 
 
 def load_prior_folder() -> Path:
@@ -522,11 +623,6 @@ def test_arrays_that_announce_more_than_they_hold(tmp_path, shape):
 
 
 def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monkeypatch):
-    np.savez_compressed(tmp_path / "a.npz", images=np.zeros((100, 28, 28), "uint8"))
-    assert len(load_images(tmp_path / "a.npz")) == 100
-    monkeypatch.setattr("basis._reading.memory_left", lambda: 100_000)
-    with pytest.raises(BasisError, match="of memory are left"):
-        load_images(tmp_path / "a.npz")
     header = bytes([0, 0, 8, 3]) + struct.pack(">III", 10**6, 28, 28)
     (tmp_path / "x-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + bytes(100)))
     with pytest.raises(BasisError, match="announces 784000000 bytes"):
@@ -537,6 +633,11 @@ def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monk
 
     with pytest.raises(BasisError, match="unfolds to"):
         read_ncsn(tmp_path / "bomb.pth")
+    np.savez_compressed(tmp_path / "a.npz", images=np.zeros((100, 28, 28), "uint8"))
+    assert len(load_images(tmp_path / "a.npz")) == 100
+    monkeypatch.setattr("basis._reading.memory_left", lambda: 100_000)
+    with pytest.raises(BasisError, match="of memory are left"):
+        load_images(tmp_path / "a.npz")
 
 
 def test_postscript_is_handed_to_nobody(tmp_path, monkeypatch):
@@ -621,6 +722,21 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
     monkeypatch.setenv("BASIS_DEBUG", "1")
     with pytest.raises(KeyError):
         main(["priors"])
+
+
+def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
+    """Damaged weights make features and flows whose matrices cannot be taken apart."""
+    from basis.perception import frechet_distance, gaussian_of
+
+    wild = gaussian_of(torch.tensor([[1e200, -1e200, 3.0], [0.0, 1.0, 2.0], [1e200, 4.0, -1e200]]))
+    with pytest.raises(BasisError, match="have no distance"):
+        frechet_distance(wild, wild)
+
+    def broken(root=None):
+        torch.linalg.inv(torch.zeros(2, 2))
+
+    monkeypatch.setattr("basis.store.list_priors", broken)
+    assert "a matrix has no solution" in refused(capsys, "priors")
 
 
 def test_text_of_others_is_one_printable_line():

@@ -359,7 +359,41 @@ def test_the_command_takes_folders(tmp_path, capsys):
     assert open_store(tmp_path / "out").names == ["p0", "p1", "p2", "q"]
 
 
-@pytest.mark.parametrize("flags", [["--convert"], ["--k", "unknown"], ["--clipped"]])
+def test_the_command_fits_pictures_as_it_does_without_a_job(tmp_path, capsys):
+    """Ink on paper, larger than the prior and saved as RGB: each is brought to what it needs."""
+    from PIL import Image
+
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(0)
+    for i, side in enumerate((28, 40)):
+        grey = 255 - rng.integers(0, 60, (side, side), dtype=np.uint8)
+        Image.fromarray(np.stack([grey] * 3, axis=-1)).save(tmp_path / "in" / f"p{i}.png")
+    words = ["--alphas", "0.5", "0.5", "--effort", "12", "--invert", "--resize"]
+    assert main(["separate", str(tmp_path / "in"), *words, "--out", str(tmp_path / "job")]) == 0
+    files = [str(tmp_path / "in" / f"p{i}.png") for i in range(2)]
+    assert main(["separate", *files, *words, "--out", str(tmp_path / "plain")]) == 0
+    job = open_store(tmp_path / "job")["sources"]
+    assert np.allclose(job, np.load(tmp_path / "plain" / "sources.npz")["sources"], atol=1e-3)
+    # Of an array, too; what does not fit fails alone.
+    given = rng.random((3, 1, 28, 28), dtype=np.float32) / 4
+    given[1] += 2
+    np.save(tmp_path / "many.npy", given)
+    words = [*words, "--job", "--out", str(tmp_path / "array")]
+    assert main(["separate", str(tmp_path / "many.npy"), *words]) == 0
+    store = open_store(tmp_path / "array")
+    assert list(store.failures) == [1] and "invert takes values" in store.failures[1]
+
+
+def test_data_sets_are_clipped_and_rounded_as_without_a_job(tmp_path, capsys):
+    words = ["separate", "sample", "--count", "3", "--effort", "12", "--clipped", "--rounded"]
+    assert main([*words, "--out", str(tmp_path / "plain")]) == 0
+    assert main([*words, "--job", "--out", str(tmp_path / "job")]) == 0
+    plain = np.load(tmp_path / "plain" / "sources.npz")
+    assert plain["mixture"].max() == 1
+    assert np.allclose(open_store(tmp_path / "job")["sources"], plain["sources"], atol=1e-3)
+
+
+@pytest.mark.parametrize("flags", [["--keep", "0.5"], ["--k", "unknown"]])
 def test_what_a_job_does_not_do_is_told(tmp_path, capsys, flags):
     words = ["separate", "sample", "--count", "5", "--job", "--out", str(tmp_path / "a")]
     assert main([*words, *flags]) == 2

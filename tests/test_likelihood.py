@@ -108,6 +108,7 @@ def test_glow_trains_exports_and_separates(tmp_path, capsys):
     assert (out / "panel.png").exists()
 
 
+@pytest.mark.slow
 def test_glow_survives_much_noise():
     """Steps at sigma = 1 with large learning rates: no NaN, and still invertible."""
     from basis.training import Likelihood, TrainConfig, Trainer, one_sigma

@@ -99,6 +99,7 @@ def test_the_bound_is_below_the_likelihood():
     assert (exact - bound < 60).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["pixelcnn", "vae"])
 def test_they_train_and_separate(tmp_path, architecture):
     run, out = tmp_path / architecture, tmp_path / "out"

@@ -57,6 +57,10 @@ def test_the_verdict_says_what_to_check_first(shapes):
     assert not r.plausible.any() and "check the range of its values" in r.remarks[0]
     r = separate(2 - drawn(shapes, 4).view(2, 2, 1, 4, 4).sum(dim=1), shapes, effort="fast")
     assert not r.plausible.any() and "check the weights" in r.remarks[0]
+    assert "inverted or clipped" in r.remarks[0]
+    cut = mixture().clipped(high=2.5)
+    r = separate(2 * torch.rand(2, 1, 4, 4), shapes, mixing=cut, effort="fast")
+    assert not r.plausible.any() and "clipped" not in r.remarks[0]  # which the mixing has said
 
 
 def test_clipped_sums_are_seen():

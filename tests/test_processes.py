@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from test_training import CONFIG, trainer
 
 from basis import BasisError, load_prior
 from basis._locks import folder_lock
+from basis.cli import main
 from basis.store import read_card, save_prior
 from basis.training import read_state
 from basis.training._save_pace import SavePace
@@ -232,4 +234,63 @@ def test_kill_loses_little_and_nothing_is_torn(tmp_path):
     meta, _ = read_state(tmp_path / "run")
     assert meta["step"] > 0
     with folder_lock(tmp_path / "run"):  # the lock did not stay behind
+        pass
+
+
+def test_whoever_holds_a_folder_may_ask_again(tmp_path):
+    with folder_lock(tmp_path / "a"):
+        with folder_lock(tmp_path / "a"):
+            pass
+        assert (tmp_path / "a" / ".lock").exists()
+        others = []
+
+        def ask():
+            try:
+                with folder_lock(tmp_path / "a"):
+                    others.append("had it")
+            except BasisError as error:
+                others.append(str(error))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert len(others) == 1 and "in use by" in others[0]
+    assert not (tmp_path / "a").exists()  # it was made for the lock, and is empty
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed there")
+def test_a_lock_does_not_lead_elsewhere(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".lock").symlink_to("mine")
+    with pytest.raises(BasisError, match="cannot write"), folder_lock(tmp_path):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["train", "ladder", "reproduce"])
+def test_a_second_command_in_a_folder_is_refused(tmp_path, capsys, command):
+    """Before it reads what the first one is writing; a crash leaves no lock behind."""
+    out = tmp_path / "out"
+    words = {
+        "train": ["train", "--data", "sample", "--widths", "8", "--blocks", "1", "--batch", "8",
+                  "--images", "16", "--held-out", "64", "--variance-images", "0"],
+        "ladder": ["ladder", "--data", "sample", "--size", "8", "--first", "8", "--each", "8",
+                   "--batch", "8", "--held-out", "64", "--width", "4", "--depth", "1"],
+        "reproduce": ["reproduce", "teaser", "--data", "sample"],
+    }[command]  # fmt: skip
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys\nfrom basis._locks import folder_lock\n"
+         "with folder_lock(sys.argv[1]): print('held', flush=True); input()", str(out)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert main([*words, "--out", str(out)]) == 2
+        told = capsys.readouterr().err.splitlines()
+        assert f"in use by process {holder.pid}" in told[-1]
+        assert [path.name for path in out.iterdir()] == [".lock"]
+    finally:
+        holder.kill()
+        holder.wait()
+    with folder_lock(out):
         pass

@@ -71,6 +71,30 @@ def test_efforts_find_the_posterior_mean(case, effort, most):
     assert textures.distance(r.sources) < most
 
 
+@pytest.mark.parametrize("case", ["smooth and rough", "noisy sound"])
+def test_the_mean_of_draws_is_nearer_than_any_draw(case):
+    textures = Textures(case, 4)
+    settings = {"mixing": textures.mixing, "choose": "mean"}
+    r = separate(textures.m, textures.priors, sampler="gibbs", samples=6, **settings)
+    draws = [textures.distance(x) for x in r.samples.unbind(1)]
+    assert textures.distance(r.sources) < 0.6 * min(draws)
+    torch.testing.assert_close(r.sources, r.mean, atol=1e-3, rtol=0)
+    left = textures.mixing.residual(r.sources, textures.m).abs().max()
+    assert (left < 1e-3) == (textures.mixing.noise == 0)
+
+
+@pytest.mark.parametrize("case", ["smooth and rough", "noisy sound"])
+def test_an_effort_for_the_mean(case):
+    textures = Textures(case, 4)
+    settings = {"mixing": textures.mixing, "choose": "mean"}
+    r = separate(textures.m, textures.priors, effort="balanced", **settings)
+    assert r.evaluations <= 600 and r.samples.shape[1] == 4
+    chains = [textures.distance(x) for x in r.samples.unbind(1)]
+    assert textures.distance(r.sources) < min(1.0, 0.9 * min(chains))
+    with pytest.raises(basis.BasisError, match="samples"):
+        _ = r.std  # chains that stop early are no draws of the posterior
+
+
 @pytest.mark.parametrize("case", ["smooth and rough", "noisy", "sound", "three"])
 def test_gibbs_converges_to_the_posterior(case):
     textures = Textures(case, 2)

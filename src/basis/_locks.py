@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,34 +21,49 @@ from basis._errors import BasisError
 LOCK = ".lock"
 """The lock's file in its folder; it says who holds the lock."""
 
+_held: set[tuple[str, int, int]] = set()
+"""The locks that are held, each with the process and the thread that took it."""
+
 
 @contextmanager
 def folder_lock(folder: str | Path) -> Iterator[None]:
     """Holds a folder, made when missing, for the length of the block.
 
-    A second process that asks for it meanwhile gets an error that names the first.
+    A second process that asks for it meanwhile gets an error that names the first; whoever holds
+    it already may ask again. A folder that was made for it and is still empty goes with it.
     """
     path = Path(folder) / LOCK
+    mark = (str(path.absolute()), os.getpid(), threading.get_ident())
+    if mark in _held:
+        yield
+        return
     try:
+        made = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = _take(path)
     except OSError as error:
         raise BasisError(
             f"cannot write {path}: {error.strerror}; name a folder that can be written"
         ) from error
+    _held.add(mark)
     try:
         yield
     finally:
+        _held.discard(mark)
         # Removed while it is still held: whoever opened it meanwhile sees that it is gone.
         with contextlib.suppress(OSError):
             path.unlink()
         os.close(handle)
+        if made:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
 
 
 def _take(path: Path) -> int:
     """The open file of a lock that is now ours."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # A link may lead to a file of somebody else's, which is not ours to write to.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
             free = _lock(handle)
             if free is None:

@@ -27,12 +27,11 @@ class RunFolder:
 
     def __init__(self, folder: str | Path, record: str = "run.json") -> None:
         self.folder, self.record = Path(folder), record
-        self.names: list[str] = []
+        self.names: set[str] = set()  # a list would be searched through for each of thousands
 
     def path(self, name: str) -> Path:
         """Where a file of this run goes."""
-        if name not in self.names:
-            self.names.append(name)
+        self.names.add(name)
         return self.folder / name
 
     def finish(self, entries: Mapping[str, Any]) -> Path:

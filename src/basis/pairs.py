@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis._reading import memory_left
 
 if TYPE_CHECKING:
     from basis.data import ImageSet
 
 __all__ = ["GROUPS", "Pairs", "Protocol", "draw_indices", "draw_pairs"]
 
+MOST = 10_000_000
+"""The longest draw: minutes, and hundreds of megabytes."""
 Protocol = Literal["agnostic", "split"]
 """Any two images, or one of each half of the classes."""
 
@@ -60,6 +63,12 @@ def draw_pairs(
     images: ImageSet, count: int, *, k: int = 2, protocol: Protocol = "agnostic", seed: int = 0
 ) -> Pairs:
     """Draws mixtures of k different images each; the arguments are those of `draw_indices`."""
+    left, need = memory_left(), 4 * count * k * images.images[0].numel()
+    if left is not None and need > left:
+        raise BasisError(
+            f"{count} mixtures of {k} images take {need / 1e9:.1f} GB of memory, and "
+            f"{left / 1e9:.1f} GB are left; ask for fewer, or separate them as a job"
+        )
     indices = draw_indices(images, count, k=k, protocol=protocol, seed=seed)
     return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)
 
@@ -80,6 +89,8 @@ def draw_indices(
         raise BasisError(
             f"the number of mixtures and of sources must be at least 1, not {count}, {k}"
         )
+    if count > MOST:
+        raise BasisError(f"at most {MOST:,} mixtures are drawn, not {count}")
     if protocol not in ("agnostic", "split"):
         raise BasisError(f"unknown protocol {protocol!r}: give agnostic or split")
     generator = torch.Generator().manual_seed(seed)
@@ -91,7 +102,10 @@ def draw_indices(
             raise BasisError(f"{images.name} has {len(images)} images, too few for {k} sources")
         draws = []
         while len(draws) < count:
-            row = torch.randint(len(images), (k,), generator=generator).tolist()
+            if k * k > 2 * len(images):  # so many at random are hardly ever all different
+                row = torch.randperm(len(images), generator=generator)[:k].tolist()
+            else:
+                row = torch.randint(len(images), (k,), generator=generator).tolist()
             if len(set(row)) == k:
                 draws.append(row)
     return torch.tensor(draws)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from basis import metrics
 from basis._errors import BasisError
-from basis.bench._quality import Quality, score_sources
+from basis.bench._quality import Quality, quality_of
 from basis.pairs import Pairs
 from basis.priors import Prior
 
@@ -83,20 +83,10 @@ def measure_peer(
             if progress is not None:
                 progress(sum(len(part) for part in found))
     sources = torch.cat(found)
-    scores = score_sources(sources, pairs.sources, prior)
-    summary = metrics.summarise(scores)
-    return Quality(
-        f"{peer} (azula)",
-        summary.mean,
-        summary.stderr,
-        summary.median,
-        summary.count,
-        float(k * passes[0]),
-        k * passes[0],
-        (time.perf_counter() - started) / summary.count,
-        metrics.rms(mixtures - sources.sum(dim=1)).max().item(),
-        scores.tolist(),
-    )
+    seconds = time.perf_counter() - started
+    spent = torch.full((len(sources),), k * passes[0])
+    residual = metrics.rms(mixtures - sources.sum(dim=1)).max().item()
+    return quality_of(f"{peer} (azula)", sources, pairs, prior, spent, seconds, residual)
 
 
 def _separate(peer: Peer, prior: Prior, m: Tensor, k: int, steps: int, passes: list[int]) -> Tensor:

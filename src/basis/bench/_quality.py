@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from basis import metrics
@@ -89,18 +90,42 @@ def measure_quality(
     result = separate(
         pairs.mix(alphas), prior, alphas=alphas, seed=seed, progress=progress, **way.settings
     )
-    scores = score_sources(result.sources, pairs.sources, prior)
+    spent, residual = result.spent.double(), result.residual.max().item()
+    return quality_of(way.name, result.sources, pairs, prior, spent, result.seconds, residual)
+
+
+def quality_of(
+    name: str,
+    sources: Tensor,
+    pairs: Pairs,
+    prior: Prior | None,
+    spent: Tensor,
+    seconds: float,
+    residual: float,
+) -> Quality:
+    """The row of a comparison, from what a method found.
+
+    Args:
+        name: What the row is called.
+        sources: What was found, (batch, k, channels, *size).
+        pairs: The mixtures, with their sources.
+        prior: The prior whose range of values PSNR is taken on; [0, 1] by default.
+        spent: Evaluations of each mixture, (batch,).
+        seconds: Of all mixtures together.
+        residual: The largest of a mixture.
+    """
+    scores = score_sources(sources, pairs.sources, prior)
     summary = metrics.summarise(scores)
     return Quality(
-        way.name,
+        name,
         summary.mean,
         summary.stderr,
         summary.median,
         summary.count,
-        result.spent.double().mean().item(),
-        int(result.spent.max()),
-        result.seconds / summary.count,
-        result.residual.max().item(),
+        spent.double().mean().item(),
+        int(spent.max()),
+        seconds / summary.count,
+        residual,
         scores.tolist(),
     )
 
@@ -112,11 +137,7 @@ def average_quality(pairs: Pairs, prior: Prior | None = None) -> Quality:
         pairs: The mixtures.
         prior: The prior whose range of values PSNR is taken on; [0, 1] by default.
     """
-    scores = score_sources(pairs.average(), pairs.sources, prior)
-    s = metrics.summarise(scores)
-    return Quality(
-        "average", s.mean, s.stderr, s.median, s.count, 0.0, 0, 0.0, 0.0, scores.tolist()
-    )
+    return quality_of("average", pairs.average(), pairs, prior, torch.zeros(1), 0.0, 0.0)
 
 
 def score_sources(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:

@@ -55,6 +55,9 @@ def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any])
             return _tell(args, f"this needs more memory than there is; {advice}", UNUSABLE)
         if type(error).__name__ == "SafetensorError":
             return _tell(args, f"a file of tensors cannot be used: {one_line(error)}", UNUSABLE)
+        if type(error).__name__ in ("LinAlgError", "_LinAlgError"):
+            advice = "are the values and the model's weights sound?"
+            return _tell(args, f"a matrix has no solution: {one_line(error)}; {advice}", UNUSABLE)
         if os.environ.get("BASIS_DEBUG"):
             raise
         return _tell(args, _unexpected(error), UNEXPECTED)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from basis.cli._arguments import out_folder
-from basis.cli._job_flags import folder_pictures, job_device, print_failures, shard_progress
+from basis.cli._job_flags import (
+    first_good,
+    folder_pictures,
+    print_end,
+    run_job_command,
+    write_pictures,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,34 +29,20 @@ def colorize_as_job(args: argparse.Namespace) -> None:
     import numpy as np
 
     from basis.jobs import colorize_job
+    from basis.panels import to_picture
 
     out = out_folder(args.out)
     stream = _grey_stream(args)
-    with shard_progress("colouring") as progress:
-        store = colorize_job(
-            stream,
-            args.prior,
-            out,
-            side=args.side,
-            samples=args.samples,
-            seed=args.seed,
-            shard=args.shard,
-            workers=args.workers,
-            scheduler=args.scheduler,
-            root=args.data_root,
-            device=job_device(args),
-            record={"command": args.line, "photos": args.photos, "seed": args.seed},
-            progress=progress,
-        )
+    job = partial(colorize_job, stream, args.prior, out, side=args.side, samples=args.samples)
+    store = run_job_command(args, "colouring", "photos", job)
     _write_panel(store, stream, out)
     if args.pictures:
-        _write_pictures(store, out / "pictures")
+        write_pictures(store, "colours", "colours", out, lambda c: to_picture(c.float().div(255)))
     off = np.nanmax(store["difference"])
     print(
         f"{len(store) - len(store.failures)} photos coloured, {off:.2f}/255 from the grey at most"
     )
-    print_failures("colorize", store)
-    print(f"store: {out}  picture: {out / 'panel.png'}")
+    print_end("colorize", store)
 
 
 def _grey(photos: Tensor) -> Tensor:
@@ -84,24 +77,10 @@ def _write_panel(store: JobStore, stream: MixtureStream, out: Path) -> None:
 
     from basis.panels import pictures_panel, write_picture
 
-    good = [i for i in range(min(len(store), 4 * _SHOWN)) if i not in store.failures][:_SHOWN]
+    good = first_good(store, _SHOWN)
     if good:
         grey = torch.cat([stream.checked(i, i + 1).mixture for i in good])
         colours = torch.from_numpy(store["colours"][good]).float().div(255)
         shown = torch.cat([grey.expand(-1, 3, -1, -1)[:, None], colours], dim=1)
         captions = ["grey", *(f"colouring {i + 1}" for i in range(colours.shape[1]))]
         write_picture(out / "panel.png", pictures_panel(shown, captions))
-
-
-def _write_pictures(store: JobStore, folder: Path) -> None:
-    import torch
-
-    from basis.panels import to_picture, write_picture
-
-    names, digits, colours = store.names, len(str(len(store))), store["colours"]
-    for index in range(len(store)):
-        if index in store.failures:
-            continue
-        name = names[index] if names else f"{index + 1:0{digits}d}"
-        for i, image in enumerate(torch.from_numpy(colours[index].copy()).float().div(255)):
-            write_picture(folder / f"{name}-colours{i + 1}.png", to_picture(image))

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis.cli._arguments import natural
+from basis.cli._arguments import natural, say, thread_count
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from basis.jobs import JobStore, ShardProgress
 
 MANY = 1000
@@ -35,7 +37,7 @@ def add_job_flags(parser: argparse.ArgumentParser, *, samples: bool = True) -> N
     group.add_argument("--job", action="store_true", help="run fewer items as a job too")
     group.add_argument("--shard", type=natural, metavar="N", help="items in a shard (64)")
     group.add_argument(
-        "--workers", type=natural, metavar="N", help="processes of a local Dask cluster"
+        "--workers", type=thread_count, metavar="N", help="processes of a local Dask cluster"
     )
     group.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler"
@@ -115,8 +117,71 @@ def shard_progress(label: str) -> Iterator[Callable[[ShardProgress], None]]:
         yield update
 
 
-def print_failures(command: str, store: JobStore) -> None:
-    """Tells which items could not be used."""
+def run_job_command(
+    args: argparse.Namespace, label: str, inputs: str, job: Callable[..., JobStore]
+) -> JobStore:
+    """Runs a job behind a progress bar, with what the flags say about every job.
+
+    Args:
+        args: The flags.
+        label: What the bar says.
+        inputs: The argument that names the items.
+        job: Starts it, given how it is cut, where it computes and what run.json says.
+    """
+    with shard_progress(label) as progress:
+        return job(
+            shard=args.shard,
+            workers=args.workers,
+            scheduler=args.scheduler,
+            root=args.data_root,
+            device=job_device(args),
+            seed=args.seed,
+            record={"command": args.line, inputs: getattr(args, inputs), "seed": args.seed},
+            progress=progress,
+        )
+
+
+def first_good(store: JobStore, count: int) -> list[int]:
+    """The first items that could be used, for a panel; not many are looked through."""
+    return [i for i in range(min(len(store), 4 * count)) if i not in store.failures][:count]
+
+
+def item_name(store: JobStore, index: int, names: list[str] | None) -> str:
+    """What an item is called: its name, or its number."""
+    return names[index] if names else f"{index + 1:0{len(str(len(store)))}d}"
+
+
+def write_pictures(
+    store: JobStore, array: str, kind: str, out: Path, picture: Callable[[Tensor], Any]
+) -> None:
+    """Every result as pictures in a folder `pictures`.
+
+    Args:
+        store: The results.
+        array: Which of its arrays, (n, pictures of an item, channels, height, width).
+        kind: What the files are called after, as in "source".
+        out: The folder of the job.
+        picture: Makes a picture of one (channels, height, width).
+    """
+    import torch
+
+    from basis.panels import write_picture
+
+    values, names = store[array], store.names
+    for index in range(len(store)):
+        if index not in store.failures:
+            name = item_name(store, index, names)
+            for i, image in enumerate(torch.from_numpy(values[index].copy())):
+                write_picture(out / "pictures" / f"{name}-{kind}{i + 1}.png", picture(image))
+
+
+def print_end(command: str, store: JobStore) -> None:
+    """Tells which items could not be used, and where the results are."""
+    _print_failures(command, store)
+    say(f"store: {store.folder}  picture: {store.folder / 'panel.png'}")
+
+
+def _print_failures(command: str, store: JobStore) -> None:
     failures = store.failures
     if failures:
         first, reason = next(iter(sorted(failures.items())))

@@ -64,7 +64,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--choose",
         choices=CHOICES,
-        help="which of the samples to show (default: first; the best by energy with an effort)",
+        help="which of the samples to show, or their mean, which is nearest to the truth where "
+        "much is left open, as in photos (default: first; the best by energy with an effort)",
     )
     group.add_argument("--seed", type=seed_number, default=0, help="default 0")
     group.add_argument(

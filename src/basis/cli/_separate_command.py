@@ -282,20 +282,36 @@ def _from_data_set(args: argparse.Namespace) -> _Input:
     from basis.data import load_images
     from basis.pairs import draw_pairs
 
+    check_data_set_flags(args)
+    images = load_images(args.inputs[0], "test", root=args.data_root)
+    rows = known_rows(args) or [[1.0] * (args.k or max(2, len(args.prior or ())))]
+    pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
+    mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+    mixed = as_recorded(args, mixed)
+    digits = max(2, len(str(args.count)))
+    names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
+    return _Input(names, mixed, pairs.sources, rows)
+
+
+def check_data_set_flags(args: argparse.Namespace) -> None:
+    """Refuses what is about files of mixtures, where mixtures are made here."""
     if args.grey or args.mask or args.convert or args.invert or args.resize:
         raise BasisError(
             "--grey, --mask, --convert, --invert and --resize go with files of mixtures, not with "
             "a data set's name"
         )
-    images = load_images(args.inputs[0], "test", root=args.data_root)
-    rows = known_rows(args) or [[1.0] * (args.k or max(2, len(args.prior or ())))]
-    pairs = draw_pairs(images, args.count, k=len(rows[0]), seed=args.seed)
-    mixed = add_noise(mixtures(rows)(pairs.sources), args.noise, args.seed)
+
+
+def as_recorded(args: argparse.Namespace, mixed: Tensor) -> Tensor:
+    """Mixtures of any shape as the flags say that they were recorded: cut off at 1, rounded."""
     mixed = mixed.clamp(max=1.0) if args.clipped else mixed
-    mixed = mixed.mul(255).round().div(255) if args.rounded else mixed
-    digits = max(2, len(str(args.count)))
-    names = [f"{i + 1:0{digits}d}" for i in range(args.count)]
-    return _Input(names, mixed, pairs.sources, rows)
+    return mixed.mul(255).round().div(255) if args.rounded else mixed
+
+
+def with_limits(args: argparse.Namespace, mixing: Mixing) -> Mixing:
+    """The mixing that knows of it."""
+    mixing = mixing.clipped() if args.clipped else mixing
+    return mixing.rounded() if args.rounded else mixing
 
 
 def _from_files(args: argparse.Namespace, prior: Prior) -> _Input:
@@ -392,9 +408,7 @@ def _mixing(args: argparse.Namespace, priors: Sequence[Prior], given: _Input) ->
                 f"{tuple(given.mixture.shape[2:])}"
             )
         mixing = mixing.masked((mask > 0.5).double())
-    mixing = mixing.noisy(args.noise)
-    mixing = mixing.clipped() if args.clipped else mixing
-    return mixing.rounded() if args.rounded else mixing
+    return with_limits(args, mixing.noisy(args.noise))
 
 
 def _states_panel(

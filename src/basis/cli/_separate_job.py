@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from basis._errors import BasisError
 from basis.cli._arguments import out_folder
-from basis.cli._job_flags import folder_pictures, job_device, print_failures, shard_progress
+from basis.cli._job_flags import (
+    first_good,
+    folder_pictures,
+    item_name,
+    print_end,
+    run_job_command,
+    write_pictures,
+)
 from basis.cli._sampling import priors_from, sampler_from, way
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from basis import Mixing, Prior
     from basis.jobs import JobStore, MixtureStream
 
@@ -22,6 +32,7 @@ def separate_as_job(args: argparse.Namespace) -> None:
     """Runs the job, then writes a panel of its first mixtures and says how it went."""
     from basis.cli._separate_command import _check_weights
     from basis.jobs import separate_job
+    from basis.panels import to_picture
 
     _check_flags(args)
     sampler = sampler_from(args)
@@ -29,59 +40,50 @@ def separate_as_job(args: argparse.Namespace) -> None:
     _check_weights(args)
     prior = priors_from(args)[0]
     stream, mixing = _stream_and_mixing(args, prior)
-    with shard_progress("separating") as progress:
-        store = separate_job(
-            stream,
-            args.prior or ["mnist"],
-            out,
-            mixing=mixing,
-            shard=args.shard,
-            workers=args.workers,
-            scheduler=args.scheduler,
-            keep_samples=args.keep_samples,
-            chunk=args.chunk,
-            root=args.data_root,
-            device=job_device(args),
-            record={"command": args.line, "inputs": args.inputs, "seed": args.seed},
-            progress=progress,
-            sampler=sampler,
-            effort=args.effort,
-            samples=args.samples,
-            choose=args.choose,
-            seed=args.seed,
-            finish=not args.no_finish,
-        )
+    job = partial(
+        separate_job,
+        stream,
+        args.prior or ["mnist"],
+        out,
+        mixing=mixing,
+        keep_samples=args.keep_samples,
+        chunk=args.chunk,
+        sampler=sampler,
+        effort=args.effort,
+        samples=args.samples,
+        choose=args.choose,
+        finish=not args.no_finish,
+    )
+    store = run_job_command(args, "separating", "inputs", job)
     _write_panel(args, store, stream, mixing, prior, out)
     if args.pictures:
-        _write_pictures(store, prior, out / "pictures")
+        picture = partial(to_picture, low=prior.low, high=prior.high)
+        write_pictures(store, "sources", "source", out, picture)
     _print_figures(store)
-    print_failures("separate", store)
-    print(f"store: {out}  picture: {out / 'panel.png'}")
+    print_end("separate", store)
 
 
 def _check_flags(args: argparse.Namespace) -> None:
     """Refuses what a job does not do."""
     from basis.cli._blind import is_unknown
-    from basis.data import NAMES
 
     if args.keep:
         raise BasisError("--keep goes with fewer mixtures; a job keeps no states")
     if is_unknown(args):
         raise BasisError("a job needs known weights; unknown ones go with fewer mixtures")
-    if args.convert or args.invert or args.resize:
-        raise BasisError(
-            "--convert, --invert and --resize go with fewer mixtures; a job takes pictures as they "
-            "are"
-        )
-    if (args.clipped or args.rounded) and args.inputs[0] in NAMES:
-        raise BasisError("--clipped and --rounded go with files of mixtures in a job")
 
 
 def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureStream, Mixing]:
     """The mixtures, read as they are needed, and how they were mixed."""
     import torch
 
-    from basis.cli._separate_command import _Input, _mixing
+    from basis.cli._separate_command import (
+        _Input,
+        _mixing,
+        as_recorded,
+        check_data_set_flags,
+        with_limits,
+    )
     from basis.data import NAMES, load_images
     from basis.jobs import PairStream
     from basis.mixings import mixtures
@@ -89,33 +91,40 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
 
     priors = [prior] * max(1, len(args.prior or ()))
     if len(args.inputs) == 1 and args.inputs[0] in NAMES:
-        if args.grey or args.mask:
-            raise BasisError(
-                "--grey and --mask go with files of mixtures, not with a data set's name"
-            )
+        check_data_set_flags(args)
         images = load_images(args.inputs[0], "test", root=args.data_root)
         rows = args.alphas or [[1.0] * (args.k or max(2, len(priors)))]
         indices = draw_indices(images, args.count, k=len(rows[0]), seed=args.seed)
         made = mixtures(rows).fit(tuple(images.images.shape[1:]))
-        stream: MixtureStream = PairStream(images, indices, made, args.noise, args.seed)
-        return stream, made.noisy(args.noise)
-    stream = _file_stream(args, len(prior.shape) - 1)
+        recorded = partial(as_recorded, args)
+        stream: MixtureStream = PairStream(images, indices, made, args.noise, args.seed, recorded)
+        return stream, with_limits(args, made.noisy(args.noise))
+    stream = _file_stream(args, prior)
     given = _Input([], torch.empty(1, *stream.shape), None, None)
     return stream, _mixing(args, priors, given)
 
 
-def _file_stream(args: argparse.Namespace, dims: int) -> MixtureStream:
-    from basis.data import read_mixture
-    from basis.jobs import FileStream, open_array
+def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
+    """Files, each brought to what the prior needs as far as the flags ask for it."""
+    from basis.data import fit_observation, read_mixture
+    from basis.jobs import FileStream, FittedStream, open_array
+
+    dims = len(prior.shape) - 1
+    wanted = (1 if args.grey else prior.shape[0], *prior.shape[1:])
+    asked = {name: getattr(args, name) for name in ("convert", "invert", "resize")}
+
+    def fit(item: Tensor) -> Tensor:
+        return fit_observation(item[None], wanted, low=prior.low, high=prior.high, **asked)[0]
 
     if len(args.inputs) == 1 and Path(args.inputs[0]).suffix.lower() in (".npy", ".npz"):
-        return open_array(args.inputs[0], dims)
+        stream = open_array(args.inputs[0], dims)
+        return FittedStream(stream, fit) if any(asked.values()) else stream
 
-    def read(path: Path) -> Any:
+    def read(path: Path) -> Tensor:
         found = read_mixture(path, dims=dims).mixture
         if len(found) != 1:
             raise BasisError(f"{path} holds {len(found)} mixtures; one of each file is taken here")
-        return found[0]
+        return fit(found[0])
 
     return FileStream(folder_pictures(args.inputs), read)
 
@@ -133,40 +142,24 @@ def _write_panel(
 
     from basis.panels import separation_panel, write_picture
 
-    good = [i for i in range(min(len(store), 4 * _SHOWN)) if i not in store.failures][:_SHOWN]
+    good = first_good(store, _SHOWN)
     if not good:
         return
     pieces = [stream.checked(i, i + 1) for i in good]
     sources = torch.from_numpy(store["sources"][good])
     truths = [piece.truth for piece in pieces if piece.truth is not None]
     names = store.names
-    digits = len(str(len(store)))
     panel = separation_panel(
         torch.cat([piece.mixture for piece in pieces]),
         sources,
         mixing.fit(tuple(sources.shape[2:])),
         truth=torch.cat(truths) if truths else None,
-        names=[names[i] if names else f"{i + 1:0{digits}d}" for i in good],
+        names=[item_name(store, i, names) for i in good],
         title=f"{prior.name} prior, {way(args)}; the first {len(good)} of {len(store)}",
         low=prior.low,
         high=prior.high,
     )
     write_picture(out / "panel.png", panel)
-
-
-def _write_pictures(store: JobStore, prior: Prior, folder: Path) -> None:
-    import torch
-
-    from basis.panels import to_picture, write_picture
-
-    names, digits, sources = store.names, len(str(len(store))), store["sources"]
-    for index in range(len(store)):
-        if index in store.failures:
-            continue
-        name = names[index] if names else f"{index + 1:0{digits}d}"
-        for i, image in enumerate(torch.from_numpy(sources[index].copy())):
-            picture = to_picture(image, low=prior.low, high=prior.high)
-            write_picture(folder / f"{name}-source{i + 1}.png", picture)
 
 
 def _print_figures(store: JobStore) -> None:

@@ -16,17 +16,19 @@ from basis.cli._arguments import (
     natural,
     number,
     out_folder,
-    progress_bar,
     say,
     write_json,
 )
 from basis.cli._sampling import add_sampling, priors_from, run_separation, sampler_from, way
+from basis.cli._sure_studies import (
+    calibration_study,
+    plausibility_study,
+    sources_study,
+    study_pairs,
+    weights_study,
+)
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from basis import Result
-    from basis.pairs import Pairs
     from basis.priors import Prior
 
 EPILOG = """\
@@ -103,22 +105,13 @@ def run(args: argparse.Namespace) -> None:
     say(f"written to {out}")
 
 
-def _pairs(args: argparse.Namespace) -> Pairs:
-    """The test mixtures that the arguments name."""
-    from basis.data import load_images
-    from basis.pairs import draw_pairs
-
-    images = load_images(args.data, "test", root=args.data_root)
-    return draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
-
-
 def _gradients(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     """The gradient study: its table, and its rows for the record."""
     from basis._figures import require_matplotlib
     from basis.studies import gradient_norms, gradient_table, plot_gradients
 
     require_matplotlib()
-    signals = _pairs(args).sources.flatten(0, 1)
+    signals = study_pairs(args).sources.flatten(0, 1)
     curves = {p.name: gradient_norms(p, signals.to(p.device or "cpu")) for p in priors}
     plot_gradients(curves, out / "gradients.png")
     noise = next(iter(curves.values()))[0].noise
@@ -134,7 +127,7 @@ def _likelihoods(args: argparse.Namespace, priors: list[Prior], out: Path) -> tu
     from basis.priors import with_likelihood
 
     priors = with_likelihood(priors)
-    pairs, alphas = _pairs(args), (1.0,) * args.k
+    pairs, alphas = study_pairs(args), (1.0,) * args.k
     mixing = mixings.mixture(alphas, pairs.sources.shape[2])
     sampler = sampler_from(args)
     rows, costs = [], []
@@ -174,7 +167,7 @@ def _capacity(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple
 
     from basis import bench, studies
 
-    ways, pairs = [bench.find_way(name) for name in args.ways], _pairs(args)
+    ways, pairs = [bench.find_way(name) for name in args.ways], study_pairs(args)
     rows = [
         studies.measure_capacity(p, pairs, ways, seed=args.seed, progress=print) for p in priors
     ]
@@ -202,135 +195,14 @@ def _scale(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[st
     return table, [dataclasses.asdict(row) for row in rows]
 
 
-def _plausibility(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
-    """The plausibility study: its table, and its rows for the record."""
-    from basis import load_prior, mixings, sample
-    from basis.data import load_images
-    from basis.pairs import draw_pairs
-    from basis.studies import Case, flag_cases, flagged_table, plausibility_cases
-
-    (prior,), sampler = priors, sampler_from(args)
-    images = load_images(args.data, "test", root=args.data_root)
-    other = _as_shape(load_images("cifar10", "test", root=args.data_root).floats(slice(64)), prior)
-    foreign = _as_shape(sample(load_prior("cifar10"), 64, steps=12, seed=args.seed), prior)
-    three = draw_pairs(images, 32, k=3, seed=args.seed + 2).sources
-    wrong = draw_pairs(images, 32, seed=args.seed + 1).sources
-    cases = plausibility_cases(_pairs(args).sources, wrong, three, other, foreign, seed=args.seed)
-
-    def separated(case: Case) -> Result:
-        mixing = mixings.mixture(case.alphas)
-        return run_separation(args, case.mixture, [prior], mixing, sampler, case.name)
-
-    rows = flag_cases(prior, cases, separated)
-    table = flagged_table(rows).markdown()
-    return f"{table}\n{way(args)}.\n", [dataclasses.asdict(row) for row in rows]
-
-
-def _as_shape(images: Tensor, prior: Prior) -> Tensor:
-    """The middles of images in the shape of a prior, colours as their mean where it has none."""
-    channels, *size = prior.shape
-    if images.shape[1] != channels:
-        images = images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
-    for axis, side in zip((2, 3), size, strict=True):
-        images = images.narrow(axis, (images.shape[axis] - side) // 2, side)
-    return images
-
-
-def _weights(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
-    """The study of unknown weights: its table, and its row for the record."""
-    from basis import separate
-    from basis.mixings import WeightedMixing
-    from basis.studies import random_weights, weight_errors, weights_table
-
-    (prior,), sampler, truth = priors, sampler_from(args), _pairs(args).sources
-    mixing = WeightedMixing(random_weights(args.pairs, seed=args.seed))
-    m = mixing(truth)
-    with progress_bar("weights unknown") as progress:
-        unknown = separate(
-            m,
-            prior,
-            alphas="unknown",
-            sources=2,
-            effort=args.effort,
-            sampler=sampler,
-            seed=args.seed,
-            chunk=args.chunk,
-            progress=progress,
-        )
-    known = run_separation(args, m, [prior], mixing, sampler, "weights known")
-    row = weight_errors(truth, mixing.alphas, unknown, known)
-    text = weights_table(row).markdown()
-    text += f"\n{way(args)}; {unknown.evaluations} evaluations per mixture, {known.evaluations} "
-    return text + "with known weights.\n", dataclasses.asdict(row)
-
-
-def _sources(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
-    """The study of unknown numbers of sources: its table, and its rows for the record."""
-    from basis import separate
-    from basis.data import load_images
-    from basis.pairs import draw_pairs
-    from basis.studies import counts_table
-
-    (prior,), sampler = priors, sampler_from(args)
-    images = load_images(args.data, "test", root=args.data_root)
-    found = []
-    for k in (1, 2, 3):
-        m = draw_pairs(images, args.pairs, k=k, seed=args.seed).sources.sum(dim=1)
-        with progress_bar(f"{k} sources") as progress:
-            result = separate(
-                m,
-                prior,
-                sources="unknown",
-                effort=args.effort,
-                sampler=sampler,
-                seed=args.seed,
-                chunk=args.chunk,
-                progress=progress,
-            )
-        assert result.counts is not None
-        found.append((k, result.counts))
-    rows = {str(k): counts.tolist() for k, counts in found}
-    return counts_table(found).markdown() + f"\n{way(args)}.\n", rows
-
-
-def _calibration(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
-    """The calibration study: its table and figure, and its rows for the record."""
-    from basis import mixings
-    from basis._figures import require_matplotlib
-    from basis.studies import (
-        calibration,
-        calibration_table,
-        exact_calibrations,
-        plot_calibration,
-    )
-
-    require_matplotlib()
-    sampler, draws = sampler_from(args), args.samples or 20
-    args.samples = draws
-    rows = exact_calibrations(48, draws, seed=args.seed)
-    for prior in priors:
-        pairs, alphas = _pairs(args), (1.0,) * args.k
-        label = f"{prior.name}, {way(args)}"
-        result = run_separation(
-            args, pairs.mix(alphas), [prior], mixings.mixture(alphas), sampler, label
-        )
-        # Pictures are rounded to 8 bits; where draws agree to less, there is nothing to tell.
-        half = 0.5 / 255
-        rows.append(calibration(f"{label}, all values", pairs.sources, result, tolerance=half))
-        name = f"{label}, values that deviate by 0.02 or more"
-        rows.append(calibration(name, pairs.sources, result, least=0.02, tolerance=half))
-    plot_calibration(rows, out / "calibration.png")
-    return calibration_table(rows).markdown(), [dataclasses.asdict(row) for row in rows]
-
-
 _KINDS = {
-    "calibration": _calibration,
-    "weights": _weights,
-    "sources": _sources,
+    "calibration": calibration_study,
+    "weights": weights_study,
+    "sources": sources_study,
     "gradients": _gradients,
     "likelihoods": _likelihoods,
     "cost": _cost,
     "scale": _scale,
     "capacity": _capacity,
-    "plausibility": _plausibility,
+    "plausibility": plausibility_study,
 }

@@ -77,7 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         default=64,
         help="mixtures of held-out images that a finished run separates, to write typical energies "
-        "into its card (default 64; 0 for none)",
+        "into its card (default 64, and no more than one for 64 images seen; 0 for none)",
     )
     add_setting_flags(training, TrainConfig)
     add_root(parser)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from basis.jobs._runner import ShardProgress as ShardProgress
     from basis.jobs._streams import ArrayStream as ArrayStream
     from basis.jobs._streams import FileStream as FileStream
+    from basis.jobs._streams import FittedStream as FittedStream
     from basis.jobs._streams import MixtureStream as MixtureStream
     from basis.jobs._streams import PairStream as PairStream
     from basis.jobs._streams import open_array as open_array
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ArrayStream": "_streams",
     "FileStream": "_streams",
+    "FittedStream": "_streams",
     "JobStore": "_job_store",
     "MixtureStream": "_streams",
     "PairStream": "_streams",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ import numpy as np
 
 from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
+from basis._reading import check_regular, read_json, reading
 from basis.jobs._recipe import Arrays, blank
 from basis.jobs._shards import Shards, one_line
 
 STORE = "store.json"
 NAMES = "names.txt"
+_FILE = re.compile(r"[a-z]{1,32}\.npy|names\.txt")
+_AGAIN = "run the job again, which makes anew what was damaged"
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,12 @@ class JobStore:
         """An array, one row per mixture, read from the disk as it is used."""
         if name not in self.arrays:
             raise BasisError(f"{self.folder} has no {name}; it has {', '.join(self.arrays)}")
-        array: np.ndarray = np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        path = self.folder / f"{name}.npy"
+        check_regular(path)
+        with reading(path, "an array of this store", _AGAIN):
+            array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+            if array.ndim < 1 or len(array) != len(self):
+                raise ValueError(f"{len(self)} rows were written, it has shape {array.shape}")
         return array
 
     @property
@@ -61,7 +70,10 @@ class JobStore:
         """What the mixtures are called, where they have names."""
         if NAMES not in self.about["files"]:
             return None
-        found: list[str] = json.loads((self.folder / NAMES).read_text(encoding="utf-8"))
+        path = self.folder / NAMES
+        found = read_json(path, "the names of a store")
+        if not isinstance(found, list) or [type(name) for name in found] != [str] * len(self):
+            raise BasisError(f"{path} does not hold the names of {len(self)} mixtures; {_AGAIN}")
         return found
 
     @property
@@ -83,16 +95,33 @@ def open_store(folder: str | Path) -> JobStore:
     path = Path(folder) / STORE
     if not path.is_file():
         raise BasisError(f"{folder} holds no finished job: there is no {STORE} in it")
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(about, dict) or not isinstance(about["files"], dict):
-            raise TypeError("no object with files")
-        for key, kind in (("count", int), ("failures", dict), ("job", str)):
-            if not isinstance(about[key], kind):
-                raise TypeError(f"{key} is no {kind.__name__}")
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise BasisError(f"{path} is not the record of a job: {error}") from error
+    about = read_json(path, "the record of a job")
+    wrong = _complaint(about)
+    if wrong:
+        raise BasisError(f"{path} is not the record of a job: {wrong}")
     return JobStore(Path(folder), about)
+
+
+def _complaint(about: Any) -> str:
+    """What is wrong with the record of a store; nothing where it is as we write it."""
+    if not isinstance(about, dict):
+        return "it is no object of entries"
+    for key, kind in (("count", int), ("failures", dict), ("job", str), ("files", dict)):
+        if type(about.get(key)) is not kind:
+            return f"its {key} is no {kind.__name__}"
+    count = about["count"]
+    if count < 1:
+        return f"its count is {count}"
+    for name, known in about["files"].items():
+        # Names lead to files: those of ours alone, so that none lies elsewhere.
+        if not _FILE.fullmatch(name) or not isinstance(known, str):
+            return f"its files have {name!r:.60}"
+    for index, reason in about["failures"].items():
+        if not (index.isascii() and index.isdigit() and int(index) < count):
+            return f"its failures have {index!r:.60}"
+        if not isinstance(reason, str):
+            return f"its failure {index} is no text"
+    return ""
 
 
 def assemble(

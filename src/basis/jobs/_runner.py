@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -20,6 +19,7 @@ from basis._files import write_text
 from basis._locks import folder_lock
 from basis._version import __version__
 from basis.jobs._engines import Engine, Tasks
+from basis.jobs._identity import damaged_line, difference, digest, read_record
 from basis.jobs._job_store import STORE, JobStore, assemble, open_store
 from basis.jobs._recipe import Made, Payload, Recipe
 from basis.jobs._shards import FOLDER, Shards, one_line
@@ -70,6 +70,7 @@ def run_job(
 ) -> JobStore:
     """Runs a job from wherever it was left; a finished one is only looked over."""
     with folder_lock(job.folder):
+        _check_places(job.folder)
         found = survey(job.stream)
         settings = json.loads(json.dumps({**job.settings, **_versions()}, default=str))
         identity, shards = _open_shards(job, found, settings)
@@ -106,10 +107,23 @@ def run_job(
         return made
 
 
+_RESULTS = re.compile(
+    r"(sources|samples|energies|residual|evaluations|psnr|colours|difference)\.npy"
+    r"|names\.txt|(store|job|run)\.json"
+)
 _OURS = re.compile(
     r"\.(sources|samples|energies|residual|evaluations|psnr|colours|difference|names|store|job|run)"
     r"-\w+\.(npy|json|txt)"
 )
+
+
+def _check_places(folder: Path) -> None:
+    """Refuses a folder where a file of the job's is a folder, a pipe or a device."""
+    for path in folder.iterdir():
+        if _RESULTS.fullmatch(path.name) and path.exists() and not path.is_file():
+            raise BasisError(f"{path} is no regular file; remove it, or give another --out")
+        if path.name == FOLDER and not path.is_dir():
+            raise BasisError(f"{path} is no folder; remove it, or give another --out")
 
 
 def _sweep(folder: Path) -> None:
@@ -140,56 +154,22 @@ def _open_shards(
         "input": found.fingerprint,
         "settings": settings,
     }
-    mark = _digest(identity)
+    mark = digest(identity)
     size = job.shard
     for name in (JOB, STORE):
-        other = _read_json(job.folder / name)
+        other = read_record(job.folder / name)
         if other is None:
             continue
         if other.get("job") != mark:
             raise BasisError(
-                f"{job.folder} holds another job ({_difference(other, identity)}); give the same "
+                f"{job.folder} holds another job ({difference(other, identity)}); give the same "
                 "command to go on with that one, or another --out"
             )
-        size = other.get("shard", size)
+        kept = other.get("shard", size)
+        if type(kept) is not int or kept < 1 or kept % job.recipe.block:
+            raise BasisError(damaged_line(job.folder / name))
+        size = kept
     return identity, Shards(job.folder / FOLDER, mark, len(job.stream), size)
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BasisError(
-            f"{path} is damaged; give another --out, or remove {path.parent} to begin anew"
-        ) from error
-    return found if isinstance(found, dict) else {}
-
-
-def _difference(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What sets two jobs apart, in a few words."""
-    for key in ("task", "count"):
-        if was.get(key) != now[key]:
-            return f"{key} {was.get(key)} -> {now[key]}"
-    path = _first_change(was.get("settings"), now["settings"])
-    return path or "of mixtures with other values"
-
-
-def _first_change(was: Any, now: Any, path: str = "") -> str:
-    """The first setting that differs, with both values; nothing where none does."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        keys = [*now, *(key for key in was if key not in now)]
-        pairs = [(f"{path}.{key}".lstrip("."), was.get(key), now.get(key)) for key in keys]
-    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-        pairs = [(path, *pair) for pair in zip(was, now, strict=True)]
-    else:
-        return "" if was == now else f"{path} {json.dumps(was)[:40]} -> {json.dumps(now)[:40]}"
-    return next(filter(None, (_first_change(old, new, at) for at, old, new in pairs)), "")
-
-
-def _digest(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def _finished(folder: Path, mark: str) -> JobStore | None:

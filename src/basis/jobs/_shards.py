@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,13 +89,15 @@ class Shards:
         """Which shards are there and whole, and which were there and are not; those are removed."""
         whole, damaged = set(), []
         for path in self.folder.glob(".*.safetensors"):
-            path.unlink()  # what a killed process was about to write
+            _remove(path)  # what a killed process was about to write
+        if not _is_plain(self.folder / LOG):
+            _remove(self.folder / LOG)  # a pipe would be waited for, a link leads elsewhere
         for index in range(len(self)):
             if self.read(index) is not None:
                 whole.add(index)
-            elif self.path(index).exists():
+            elif os.path.lexists(self.path(index)):
                 damaged.append(index)
-                self.path(index).unlink()
+                _remove(self.path(index))
         return whole, damaged
 
     def log(self, **row: Any) -> None:
@@ -104,17 +107,45 @@ class Shards:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows of the log; one that was cut off by a crash is left out."""
+        """The rows of the log; one that was cut off by a crash or damaged is left out."""
         path = self.folder / LOG
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-            with contextlib.suppress(json.JSONDecodeError):
+        if not _is_plain(path):
+            return
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line)
-                if isinstance(row, dict):
+                if _is_row(row, len(self)):
                     yield row
 
     def remove(self) -> None:
         """Removes all shards and their log."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether a regular file is there under this very name."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _remove(path: Path) -> None:
+    """Removes whatever is there under a name of ours, if anything."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_row(row: Any, shards: int) -> bool:
+    """Whether a row of the log says what one of ours says."""
+    if not isinstance(row, dict) or len(row) not in (1, 3):
+        return False
+    kind, index = next(iter(row.items()))
+    if type(index) is not int or not 0 <= index < shards:
+        return False
+    if kind != "done":
+        return kind in ("started", "damaged")
+    times = (row.get("seconds"), row.get("write"))
+    return all(isinstance(t, int | float) and 0 <= t < float("inf") for t in times)
 
 
 @contextmanager

@@ -98,6 +98,33 @@ class ArrayStream(MixtureStream):
         return Piece(values if self.change is None else self.change(values))
 
 
+class FittedStream(MixtureStream):
+    """The mixtures of another stream, each changed by itself; one that cannot be fails alone.
+
+    Args:
+        stream: The other stream.
+        fit: Makes (c, *size) of one; raises where it cannot.
+    """
+
+    def __init__(self, stream: MixtureStream, fit: Callable[[Tensor], Tensor]) -> None:
+        self.stream, self.fit, self.names = stream, fit, stream.names
+        self.shape = _shape_of_first(lambda i: fit(stream.read(i, i + 1).mixture[0]), len(stream))
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def read(self, start: int, stop: int) -> Piece:
+        given = self.stream.checked(start, stop)
+        piece = Piece(torch.zeros(len(given.mixture), *self.shape), None, given.failures)
+        for place, item in enumerate(given.mixture):
+            if place not in piece.failures:
+                try:
+                    piece.mixture[place] = self.fit(item)
+                except BasisError as error:
+                    piece.failures[place] = str(error)
+        return piece
+
+
 class FileStream(MixtureStream):
     """Files of one mixture each, all of one shape; one that cannot be read fails alone.
 
@@ -117,7 +144,7 @@ class FileStream(MixtureStream):
             raise BasisError("there are no files to read; give at least one")
         self.paths, self._read_one = list(paths), read
         self.names = list(names) if names is not None else _own_names(self.paths)
-        self.shape = self._first_shape()
+        self.shape = _shape_of_first(lambda i: read(self.paths[i]), len(self.paths))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -139,17 +166,6 @@ class FileStream(MixtureStream):
                 )
         return piece
 
-    def _first_shape(self) -> tuple[int, ...]:
-        """The shape of the first file that can be read."""
-        complaint: BasisError | None = None
-        for path in self.paths[:16]:
-            try:
-                return tuple(self._read_one(path).shape)
-            except BasisError as error:
-                complaint = complaint or error
-        assert complaint is not None
-        raise complaint
-
 
 class PairStream(MixtureStream):
     """Mixtures made of the images of a data set, whose sources are therefore known.
@@ -160,13 +176,20 @@ class PairStream(MixtureStream):
         mixing: How they are mixed.
         noise: Standard deviation of Gaussian noise on the mixtures.
         seed: The noise's.
+        change: What else is done to mixtures (n, c, *size), such as cutting them off.
     """
 
     def __init__(
-        self, images: ImageSet, indices: Tensor, mixing: Mixing, noise: float = 0.0, seed: int = 0
+        self,
+        images: ImageSet,
+        indices: Tensor,
+        mixing: Mixing,
+        noise: float = 0.0,
+        seed: int = 0,
+        change: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.images, self.indices, self.mixing = images, indices, mixing
-        self.noise, self.seed = noise, seed
+        self.noise, self.seed, self.change = noise, seed, change
         self.shape = tuple(self.read(0, 1).mixture.shape[1:])
 
     def __len__(self) -> int:
@@ -182,7 +205,7 @@ class PairStream(MixtureStream):
                 key = hashlib.sha256(f"noise {self.seed} {place}".encode()).digest()
                 generator = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
                 row += self.noise * torch.randn(row.shape, generator=generator)
-        return Piece(mixture, truth)
+        return Piece(mixture if self.change is None else self.change(mixture), truth)
 
 
 def open_array(path: str | Path, dims: int | None = None) -> ArrayStream:
@@ -215,6 +238,18 @@ def open_array(path: str | Path, dims: int | None = None) -> ArrayStream:
         return ArrayStream(array)
     except BasisError as error:
         raise BasisError(f"{path}: {error}") from error
+
+
+def _shape_of_first(read: Callable[[int], Tensor], count: int) -> tuple[int, ...]:
+    """The shape of the first mixture that can be used, looked for among the first few."""
+    complaint: BasisError | None = None
+    for index in range(min(16, count)):
+        try:
+            return tuple(read(index).shape)
+        except BasisError as error:
+            complaint = complaint or error
+    assert complaint is not None
+    raise complaint
 
 
 def _own_names(paths: Sequence[Path]) -> list[str]:

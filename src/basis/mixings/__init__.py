@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from basis._discover import import_modules
 from basis.mixings._mixing import Mixing as Mixing
-from basis.mixings._mixing import clamp as clamp
+from basis.mixings._values import clamp as clamp
 
 if TYPE_CHECKING:
     from basis.mixings.convolutions import Convolution as Convolution

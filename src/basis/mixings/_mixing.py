@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis._tensors import per_item
+from basis.mixings._solving import conjugate_gradients
+from basis.mixings._values import Bound, as_numbers, check_sources, clamp
 
 if TYPE_CHECKING:
     from basis.mixings.limited import Limited
 
 Self = TypeVar("Self", bound="Mixing")
-Bound = Tensor | float | None
 
 
 class Mixing(ABC):
@@ -241,6 +239,25 @@ class Mixing(ABC):
         z = conjugate_gradients(gram, self.residual(x, m), scale)
         return x + variance * self.adjoint(z)
 
+    def diagonal_posterior_mean(
+        self,
+        x: Tensor,
+        m: Tensor,
+        gram: Tensor,
+        variance: Tensor | float,
+        noise: Tensor | float | None,
+    ) -> Tensor:
+        """`posterior_mean` in closed form, for mixings whose A V A^T is diagonal.
+
+        Args:
+            x, m, variance, noise: As `posterior_mean` takes them.
+            gram: The diagonal of A V A^T, in the shape of m.
+        """
+        tau2 = (self.noise if noise is None else noise) ** 2
+        # Where nothing is observed the gram is zero and so is the residual.
+        share = self.residual(x, m) / (gram + tau2).clamp_min(torch.finfo(x.dtype).tiny)
+        return x + variance * self.adjoint(share)
+
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor | None:
         """The diagonal of A V A^T where it is known, to speed up conjugate gradients."""
         return None
@@ -282,96 +299,3 @@ class Mixing(ABC):
         for name, value in changes.items():
             setattr(other, name, value)
         return other
-
-
-def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
-    """x, of any shape, between bounds that are numbers, tensors that broadcast to it, or None."""
-    if low is None and high is None:
-        return x
-    return x.clamp(low, high)  # type: ignore[arg-type]
-
-
-def as_numbers(values: Any) -> Tensor:
-    """Numbers as float64 on the CPU: from tensors, arrays of any strides, or lists of either."""
-    if isinstance(values, Tensor):
-        return values.detach().to("cpu", torch.float64)
-    if isinstance(values, list | tuple):
-        values = [
-            as_numbers(v).tolist() if isinstance(v, Tensor | np.ndarray) else v for v in values
-        ]
-    return torch.from_numpy(np.array(values, dtype=np.float64))
-
-
-def check_sources(x: Tensor, sources: int) -> None:
-    """Refuses what are no sources to be mixed; whole numbers would wrap or be cut off silently."""
-    if not isinstance(x, Tensor):
-        raise BasisError(f"sources must be a tensor, not {type(x).__name__}")
-    if not x.is_floating_point():
-        kind = str(x.dtype).removeprefix("torch.")
-        raise BasisError(f"sources must be floats, not {kind}: divide 8-bit pixels by 255")
-    if x.ndim < 3 or x.shape[1] != sources:
-        raise BasisError(f"sources must be (batch, {sources}, channels, ...), not {tuple(x.shape)}")
-
-
-def as_weights(alphas: Any) -> Tensor:
-    """Weights as a float64 vector, checked."""
-    try:
-        weights = as_numbers(alphas)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise BasisError(f"alphas must be a list of numbers, one per source: {error}") from error
-    if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():
-        raise BasisError("alphas must be a non-empty list of finite numbers, one per source")
-    return weights
-
-
-def conjugate_gradients(
-    apply: Callable[[Tensor], Tensor],
-    b: Tensor,
-    diagonal: Tensor | None = None,
-    *,
-    tolerance: float | None = None,
-    most: int = 500,
-) -> Tensor:
-    """Solves apply(z) = b for a positive semi-definite map, each item of the batch for itself.
-
-    Args:
-        apply: The map, (batch, ...) to (batch, ...).
-        b: The right-hand side, (batch, ...); of a singular map it must lie in its range.
-        diagonal: The map's diagonal, by which it is preconditioned; zeros there are left out.
-        tolerance: Relative size of the residual to stop at; what the precision allows by default.
-        most: Most iterations.
-
-    An item that has converged is not changed any more, so that no item depends on its batch.
-    """
-    if tolerance is None:
-        tolerance = 1e-6 if b.dtype == torch.float32 else 1e-11
-    inverse = None
-    if diagonal is not None:
-        inverse = torch.where(diagonal > 0, 1 / diagonal.clamp_min(1e-30), 0.0)
-
-    def precondition(r: Tensor) -> Tensor:
-        return r if inverse is None else r * inverse
-
-    def dot(a: Tensor, c: Tensor) -> Tensor:
-        return (a.double() * c.double()).flatten(1).sum(dim=1)
-
-    z, r = torch.zeros_like(b), b.clone()
-    p = y = precondition(r)
-    goal = tolerance**2 * dot(b, b)
-    rho = dot(r, y)
-    for _ in range(most):
-        q = apply(p)
-        curvature = dot(p, q)
-        active = (dot(r, r) > goal) & (curvature > 0) & (rho > 0)
-        if not active.any():
-            break
-        step = torch.where(active, rho / curvature.clamp_min(1e-300), 0.0)
-        step = per_item(step.to(b.dtype), b)
-        z = z + step * p
-        r = r - step * q
-        y = precondition(r)
-        following = dot(r, y)
-        ratio = torch.where(active, following / rho.clamp_min(1e-300), 0.0)
-        p = y + per_item(ratio.to(b.dtype), b) * p
-        rho = torch.where(active, following, rho)
-    return z

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_numbers
+from basis.mixings._mixing import Mixing
+from basis.mixings._values import as_numbers
 
 __all__ = ["Convolution", "convolution"]
 

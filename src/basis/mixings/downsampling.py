@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_weights
+from basis.mixings._mixing import Mixing
+from basis.mixings._values import as_weights
 from basis.mixings.matrix import mixture
 
 __all__ = ["Downsample", "downsample"]
@@ -56,10 +57,8 @@ class Downsample(Mixing):
         variance: Tensor | float = 1.0,
         noise: Tensor | float | None = None,
     ) -> Tensor:
-        tau2 = (self.noise if noise is None else noise) ** 2
-        gram = self.gram_diagonal(x, variance) + tau2
-        share = self.residual(x, m) / gram.clamp_min(torch.finfo(x.dtype).tiny)
-        return x + variance * self.adjoint(share)
+        gram = self.gram_diagonal(x, variance)
+        return self.diagonal_posterior_mean(x, m, gram, variance, noise)
 
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
         v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._mixing import Mixing, as_numbers, as_weights, check_sources
+from basis.mixings._mixing import Mixing
+from basis.mixings._values import as_numbers, as_weights, check_sources
 
 __all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
 
@@ -139,18 +140,17 @@ class MatrixMixing(Mixing):
     ) -> Tensor:
         if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:])).posterior_mean(x, m, variance, noise)
+        if self._apart and self.matrix.shape[0] > 1:
+            gram = self.observe(self._squares(x, variance))
+            return self.diagonal_posterior_mean(x, m, gram, variance, noise)
         tau2 = (self.noise if noise is None else noise) ** 2
         r = self.residual(x, m)
         if self._apart:
-            if self.matrix.shape[0] == 1:
-                weighted = self.adjoint(torch.ones_like(r)) * variance
-                gram = self(weighted) + tau2
-                # Where nothing is observed the gram is zero and so is the residual.
-                share = r / gram.clamp_min(torch.finfo(x.dtype).tiny)
-                return x + weighted * share.unsqueeze(1)
-            gram = self.observe(self._squares(x, variance)) + tau2
+            weighted = self.adjoint(torch.ones_like(r)) * variance
+            gram = self(weighted) + tau2
+            # Where nothing is observed the gram is zero and so is the residual.
             share = r / gram.clamp_min(torch.finfo(x.dtype).tiny)
-            return x + variance * self.adjoint(share)
+            return x + weighted * share.unsqueeze(1)
         solved = torch.linalg.pinv(self._gram(x, variance, tau2), hermitian=True)
         solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
         return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))

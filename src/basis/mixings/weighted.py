@@ -66,12 +66,8 @@ class WeightedMixing(Mixing):
         variance: Tensor | float = 1.0,
         noise: Tensor | float | None = None,
     ) -> Tensor:
-        tau2 = (self.noise if noise is None else noise) ** 2
-        weighted = self.adjoint(torch.ones_like(m)) * variance
-        gram = self(weighted) + tau2
-        # Where nothing is observed the gram is zero and so is the residual.
-        share = self.residual(x, m) / gram.clamp_min(torch.finfo(x.dtype).tiny)
-        return x + weighted * share.unsqueeze(1)
+        gram = self(variance * self.adjoint(torch.ones_like(m)))
+        return self.diagonal_posterior_mean(x, m, gram, variance, noise)
 
     def _over(self, x: Tensor) -> Tensor:
         """The weights in the shape of sources, (batch, sources, 1, ...)."""

@@ -43,9 +43,15 @@ def frechet_distance(a: Gaussian, b: Gaussian) -> float:
     ranks below d do no harm. (torchmetrics' helper is private to it and takes the eigenvalues of
     the product A B, which rounding makes complex where ranks are low.)
     """
-    values, vectors = torch.linalg.eigh(a.covariance)
-    root = vectors * values.clamp_min(0).sqrt() @ vectors.T
-    crossed = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp_min(0).sqrt().sum()
+    try:
+        values, vectors = torch.linalg.eigh(a.covariance)
+        root = vectors * values.clamp_min(0).sqrt() @ vectors.T
+        crossed = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp_min(0).sqrt().sum()
+    except torch.linalg.LinAlgError as error:
+        raise BasisError(
+            "features that are no finite numbers, or too far apart in size, have no distance; are "
+            "the network's weights sound?"
+        ) from error
     spread = a.covariance.trace() + b.covariance.trace() - 2 * crossed
     return max(0.0, ((a.mean - b.mean).square().sum() + spread).item())
 

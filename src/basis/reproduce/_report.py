@@ -13,6 +13,7 @@ import torch
 
 from basis._errors import BasisError
 from basis._files import write_text
+from basis._locks import folder_lock
 from basis._texts import markdown_code
 from basis._version import __version__
 from basis.reproduce._context import Context
@@ -31,7 +32,8 @@ def build_report(
 ) -> list[Section]:
     """Makes tables and figures and writes `report.html` and `tables.md`.
 
-    Both files are written again after every section, so that there is something to read early.
+    Both files are written again after every section, so that there is something to read early. A
+    second process in the same folder is refused.
 
     Args:
         names: Of tables, or "all".
@@ -50,13 +52,14 @@ def build_report(
         tables[name].share(size)  # a wrong size is refused before any work
     _template()  # and so is a missing package
     sections: list[Section] = []
-    for name in chosen:
-        section = tables[name].run(ctx, size)
-        sections.append(section)
-        write_report(sections, Path(out) / "report.html", command=command)
-        write_text(Path(out) / "tables.md", tables_markdown(sections, command=command))
-        if on_section is not None:
-            on_section(section)
+    with folder_lock(out):
+        for name in chosen:
+            section = tables[name].run(ctx, size)
+            sections.append(section)
+            write_report(sections, Path(out) / "report.html", command=command)
+            write_text(Path(out) / "tables.md", tables_markdown(sections, command=command))
+            if on_section is not None:
+                on_section(section)
     return sections
 
 

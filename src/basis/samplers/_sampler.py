@@ -88,10 +88,15 @@ def setting_texts(sampler: type[Sampler]) -> dict[str, str]:
     return texts
 
 
+MOST = 1_000_000
+"""The largest number of steps, levels or restarts."""
+
+
 def check_numbers(sampler: Sampler, **least: float) -> None:
     """Refuses settings that are not finite numbers above these bounds.
 
     An integer bound may be met, and None (the default of many settings) is no number to refuse.
+    What has an integer bound is a count, of a million at most: more would not end.
     """
     for name, bound in least.items():
         value = getattr(sampler, name)
@@ -101,6 +106,8 @@ def check_numbers(sampler: Sampler, **least: float) -> None:
         if not math.isfinite(value) or (value < bound if whole else value <= bound):
             relation = "at least" if whole else "more than"
             raise BasisError(f"{name} must be a number {relation} {bound:g}, not {value}")
+        if whole and value > MOST:
+            raise BasisError(f"{name} must be at most {MOST:,}, not {value}")
 
 
 def check_finite(x: Tensor) -> None:

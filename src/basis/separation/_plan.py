@@ -10,6 +10,7 @@ A run of one sampler is a plan of one round.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from basis.separation._words import DEFAULT_EFFORT, EFFORTS, Choice, Effort
 
 _MANY = 150  # network calls per source that are enough for several chains and second looks
 _STEPS = 40  # of one of several chains
+_PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 48, 4 of 74, 7 of 142
 _STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
 
 
@@ -156,6 +158,7 @@ def plan_for(
     *,
     ordered: bool = False,
     cost: int | None = None,
+    choose: Choice | None = None,
 ) -> Plan:
     """The recommended plan for a named effort or for a number of evaluations per mixture.
 
@@ -167,6 +170,8 @@ def plan_for(
             effort is enough for that.
         cost: Evaluations that one call for every source counts for, where they are not one each: a
             score of a likelihood counts three.
+        choose: How samples become one answer, where not by energy. For the "mean" all evaluations
+            go to draws.
     """
     cost = sources if cost is None else cost
     effort = DEFAULT_EFFORT if effort is None else effort
@@ -192,8 +197,11 @@ def plan_for(
     verdict = calls >= 4 + len(LEVELS)
     calls -= verdict * len(LEVELS)
     left = calls - ORDER.calls(sources)
-    plan = replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
-    return replace(plan, verdict=verdict)
+    if choose == "mean":
+        plan = _mean_plan(calls)
+    else:
+        plan = replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
+    return replace(plan, verdict=verdict).with_choice(None, choose)
 
 
 def _plan(calls: int) -> Plan:
@@ -215,6 +223,12 @@ def _plan(calls: int) -> Plan:
     steps = left // chains - 1 - ranking.calls(2) // 2
     others = tuple(replace(look, start=start) for start in _STARTS[:looks])
     return Plan((Round(chains, _search(steps)), *others), climb, ranking)
+
+
+def _mean_plan(calls: int) -> Plan:
+    """Chains whose mean is the answer; longer ones do more for it than many."""
+    chains = max(1, round(math.sqrt(calls / _PER_CHAIN)))
+    return Plan((Round(chains, _search(calls // chains - 1)),))
 
 
 def _search(steps: int) -> Gibbs:

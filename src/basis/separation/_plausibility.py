@@ -34,7 +34,7 @@ _CUT = (
 )
 _ELSE = (
     "the sources are unlike what the prior knows; check the weights (alphas) and the number of "
-    "sources first, then whether the picture is inverted or clipped, then the prior"
+    "sources first, then whether the picture is inverted{clipped}, then the prior"
 )
 _DRAWN = 256  # signals that a prior which draws exactly is measured on
 
@@ -49,12 +49,14 @@ class Verdict:
         energies: (batch, sources), in nats up to a constant.
         misfit: (batch,) of bool: no sources in their range make this mixture.
         saturated: (batch,) of bool: the mixture looks clipped.
+        limited: Whether the mixing says already that values are cut off or rounded.
     """
 
     plausibility: Tensor
     energies: Tensor
     misfit: Tensor
     saturated: Tensor
+    limited: bool = False
 
     def remarks(self) -> tuple[str, ...]:
         """A sentence for every mixture whose sources are not plausible, nothing for the others."""
@@ -69,7 +71,8 @@ class Verdict:
             elif cut:
                 found.append(f"not plausible ({p:.2g}): {_CUT}")
             else:
-                found.append(f"not plausible ({p:.2g}): {_ELSE}")
+                check = _ELSE.format(clipped="" if self.limited else " or clipped")
+                found.append(f"not plausible ({p:.2g}): {check}")
         return tuple(found)
 
 
@@ -176,7 +179,8 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdic
     misfit = finished & (misfits(problem, sources) > 1)
     cut = saturated(problem)
     joint = torch.where(misfit | cut, joint.clamp_max(0.5 * LIKELY), joint)
-    return Verdict(joint.float(), torch.stack(found, dim=1).cpu(), misfit, cut)
+    limited = problem.mixing.limited
+    return Verdict(joint.float(), torch.stack(found, dim=1).cpu(), misfit, cut, limited)
 
 
 def misfits(problem: Problem, sources: Tensor) -> Tensor:

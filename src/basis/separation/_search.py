@@ -129,8 +129,18 @@ class Search:
         if best is not None:
             drawn = torch.cat([best[:, None], drawn], dim=1)
         judge = [self.judge[i] for i in active.tolist()]
-        energy = self.plan.ranking(self.problem.chains(active, 1, judge), drawn, judge)
+        problem = self.problem.chains(active, 1, judge)
+        energy = self.plan.ranking(problem, drawn, judge)
+        if self.plan.ranking.by == "mean":
+            return self._mean(problem, drawn, r.finish), drawn, energy
         return drawn[torch.arange(len(drawn)), energy.argmin(dim=1).cpu()], drawn, energy
+
+    def _mean(self, problem: Problem, drawn: Tensor, settled: bool) -> Tensor:
+        """The mean of candidates, (active, k, ...), exchangeable sources in one order."""
+        mean = drawn[:, 0]
+        for _ in range(3):  # the order that suits a mean better than the first of them
+            mean = torch.stack([align(x, mean, self.allowed) for x in drawn.unbind(1)]).mean(dim=0)
+        return settle(problem, mean) if settled else mean
 
     def _draw(
         self, r: Round, label: str, active: Tensor, best: Tensor | None, *, checked: bool = True

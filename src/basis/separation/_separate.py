@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -18,7 +16,8 @@ from basis._version import __version__
 from basis.data import Observed, open_mixtures, read_observation
 from basis.mixings import Mixing, WeightedMixing
 from basis.priors import Prior, with_likelihood
-from basis.samplers import Sampler, item_seeds
+from basis.samplers import Sampler
+from basis.separation._accounts import ItemSeeds, StepCounter, evaluating
 from basis.separation._inputs import (
     PriorLike,
     as_priors,
@@ -38,7 +37,7 @@ from basis.separation._order import exchangeable, needs_order
 from basis.separation._plan import Plan, one_round, plan_for
 from basis.separation._plausibility import Verdict, typical_energies
 from basis.separation._result import Progress, Result
-from basis.separation._search import Found, Keep, Search, Seeds
+from basis.separation._search import Found, Keep, Search
 from basis.separation._words import Choice, Effort, SamplerName
 from basis.separation._workers import default_workers, run_all
 
@@ -90,7 +89,9 @@ def separate(
             them beside its search, by `gibbs`, and none by default.
         choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
             "likelihood" (score priors answer by their probability flow, at many evaluations) or by
-            the sum of "both". With a sampler "first" is the default, with an effort "energy".
+            the sum of "both". With a sampler "first" is the default, with an effort "energy". Or
+            the "mean" of all: where a mixture leaves much open, as one of photos does, it is
+            blurred and nearer to the truth than any one explanation.
         seed: The same seed gives an item the same separation in any batch and at any place in it.
             A mixture that is repeated in a batch is another draw each time: what counts is what was
             observed and how often it came before.
@@ -151,8 +152,8 @@ def separate(
     workers = default_workers(m.device) if workers is None else workers
     each = max(1, min(chunk // plan.widest, math.ceil(len(m) / workers)))
     pieces = [slice(first, first + each) for first in range(0, len(m), each)]
-    all_seeds = _ItemSeeds(m, seed, occurrences)
-    steps = _StepCounter(len(pieces), progress)
+    all_seeds = ItemSeeds(m, seed, occurrences)
+    steps = StepCounter(len(pieces), progress)
 
     def one(number: int, part: slice, check: Callable[[], None]) -> Found:
         def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
@@ -267,8 +268,8 @@ def _plan(
         return effort.with_choice(samples, choose)
     ordered = needs_order(priors, mixing)
     cost = sum(prior.tile_cost for prior in priors)
-    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost)
-    return plan.with_choice(samples, choose)
+    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost, choose=choose)
+    return plan.with_choice(samples, None)
 
 
 def _alphas(mixing: Mixing, count: int) -> Tensor | None:
@@ -296,57 +297,3 @@ def _check_keep(keep: Keep) -> None:
         raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
     if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
         raise BasisError(f"noise levels to keep must be positive, not {list(keep)}")
-
-
-@contextmanager
-def evaluating(priors: Sequence[Prior]) -> Iterator[None]:
-    """Priors in evaluation mode for the length of the block, then as they were before."""
-    modules = {module: module.training for prior in priors for module in prior.modules()}
-    for prior in priors:
-        prior.eval()
-    try:
-        yield
-    finally:
-        for module, training in modules.items():
-            module.training = training
-
-
-class _StepCounter:
-    """Adds up the steps of chunks that run side by side."""
-
-    def __init__(self, chunks: int, callback: Callable[[Progress], None] | None) -> None:
-        self.chunks, self.callback = chunks, callback
-        self.done: dict[int, int] = {}
-        self.lock = threading.Lock()
-
-    def __call__(self, chunk: int, done: int, total: int, sigma: float, state: Tensor) -> None:
-        if self.callback is not None:
-            with self.lock:
-                self.done[chunk] = done
-                done = sum(self.done.values())
-                self.callback(Progress(done, self.chunks * total, sigma, state))
-
-
-class _ItemSeeds:
-    """Seeds of the items of a batch, by label."""
-
-    def __init__(
-        self, observation: Tensor, seed: int, occurrences: Sequence[int] | None = None
-    ) -> None:
-        self.observation, self.seed, self.occurrences = observation, seed, occurrences
-        self.known: dict[tuple[str, int], list[list[int]]] = {}
-        self.lock = threading.Lock()
-
-    def cut(self, part: slice) -> Seeds:
-        """The same for a part of the batch."""
-
-        def ask(label: str, chains: int) -> list[list[int]]:
-            key = (label, chains)
-            with self.lock:
-                if key not in self.known:
-                    self.known[key] = item_seeds(
-                        self.observation, chains, self.seed, label, self.occurrences
-                    )
-            return self.known[key][part]
-
-        return ask

@@ -12,10 +12,11 @@ from torch import Tensor
 from basis._errors import BasisError
 from basis.mixings import Mixing, WeightedMixing
 from basis.priors import LIKELY, Prior
+from basis.separation._accounts import evaluating
 from basis.separation._nouns import check_nouns, check_observation
 from basis.separation._plausibility import MET
 from basis.separation._result import Result
-from basis.separation._separate import evaluating, separate
+from basis.separation._separate import separate
 from basis.separation._weights_search import find_weights
 
 MOST_SOURCES = 4

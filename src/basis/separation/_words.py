@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Choice = Literal["first", "energy", "likelihood", "both"]
-"""How one of several samples is chosen."""
+Choice = Literal["first", "energy", "likelihood", "both", "mean"]
+"""How several samples become one answer."""
 CHOICES: tuple[Choice, ...] = get_args(Choice)
-"""Ways to choose among samples."""
+"""Ways to make one answer of several samples."""
 
 Effort = Literal["fast", "balanced", "best"]
 """The names of efforts."""

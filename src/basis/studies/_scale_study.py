@@ -7,7 +7,6 @@ shards each, so that none waits for its next, until the one process is so busy t
 from __future__ import annotations
 
 import heapq
-import json
 import random
 import statistics
 from collections.abc import Sequence
@@ -16,9 +15,13 @@ from pathlib import Path
 
 from basis._errors import BasisError
 from basis._figures import Table
+from basis._reading import read_json
+from basis._texts import one_line
 
 _RESTART = 60.0  # seconds until a lost worker is back and has loaded its prior
 _RUNS = 5
+MOST_SHARDS, MOST_WORKERS = 2_000_000, 1_000_000
+"""What is simulated in a minute."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,20 @@ def read_times(folder: str | Path) -> ShardTimes:
     """The times that run.json of a finished job's folder tells."""
     path = Path(folder) / "run.json"
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path, "the record of a job")
         times = ShardTimes(
             tuple(map(float, record["shard_seconds"])),
             tuple(map(float, record["write_seconds"])),
             round(int(record["mixtures"]) / int(record["shards"])),
         )
-    except (OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise BasisError(f"{path} is not the record of a finished job: {error}") from error
-    if not times.shards or min(times.shards) <= 0 or not times.writes or times.per_shard < 1:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        raise BasisError(
+            f"{path} is not the record of a finished job: {one_line(error)}"
+        ) from error
+    told = (*times.shards, *times.writes)
+    if not all(0 <= t < 1e9 for t in told) or not 1 <= times.per_shard < 1e9:
+        raise BasisError(f"{path} tells times that no shard takes")
+    if not times.shards or min(times.shards) <= 0 or not times.writes or not any(times.writes):
         raise BasisError(f"{path} tells no times of shards; run the job from its beginning")
     return times
 
@@ -92,6 +100,16 @@ def simulate(
         seed: Of the simulation.
     """
     shards = -(-separations // times.per_shard)
+    if shards > MOST_SHARDS or workers > MOST_WORKERS:
+        raise BasisError(
+            f"{shards} shards on {workers} workers are too many to simulate; at most "
+            f"{MOST_SHARDS:,} shards of {times.per_shard} separations and {MOST_WORKERS:,} workers"
+        )
+    if not 0 <= losses * max(times.shards) < 3600 * 10:
+        raise BasisError(
+            f"workers that are lost {losses:g} times an hour finish no shard of "
+            f"{max(times.shards):.3g} s; give fewer losses"
+        )
     generator = random.Random(f"{seed} {workers}")
     runs = [_one(times, workers, shards, losses / 3600, generator) for _ in range(_RUNS)]
     ends = [end for end, _, _, _ in runs]

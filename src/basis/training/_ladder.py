@@ -28,6 +28,7 @@ from basis.training._config import TrainConfig
 from basis.training._export import card_entries
 from basis.training._new_modules import new_module
 from basis.training._objectives import Likelihood
+from basis.training._processes import Processes
 from basis.training._sigmas import one_sigma
 from basis.training._signals import Signals, as_signals
 from basis.training._state_files import STATE
@@ -82,46 +83,47 @@ def train_ladder(
     kept = split_size(signals, held_out, folder / _folder(0))
     device = find_device(device)
     config = config or TrainConfig(adam_lr=2e-3, warmup=5_000)
-    levels: list[_Level] = []
-    for number, sigma in enumerate([0.0, *sigmas]):
-        images = each if number else first
-        own = replace(config, images=images, sigma_min=sigma, sigma_max=sigma)
-        trainer = _level_trainer(
-            signals, sizes, own, folder / _folder(number), levels, kept, device
-        )
-        check_room(folder, (len(sigmas) + 1 - number) * state_size(trainer.model))
-        if trainer.seen < own.images and not trainer.run(progress=progress):
-            report(f"stopped at sigma {sigma:g}; the same command goes on")
-            return None
-        bits = next(iter(trainer.validate().values()))
-        report(f"sigma {sigma:g}: {bits:.3f} bits per dimension")
-        levels.append(_Level(sigma, trainer.average.module, bits, trainer.seconds))
-    curve = {level.sigma: level.bits for level in levels}
-    plot_ladder({"ladder": curve}, folder / "bits.png")
-    ladder = Ladder({level.sigma: level.model for level in levels[1:]})
-    card = {
-        "name": name or folder.resolve().name,
-        "title": f"ladder of flows of {signals.name}",
-        **card_entries(config, signals),
-        "architecture": describe_module(ladder),
-        "sigma_min": min(sigmas),
-        "sigma_max": max(sigmas),
-        "data": {
-            "name": signals.name,
-            "images": kept,
-            **(about_data or {}),
-        },
-        "training": {
-            "images_first": first,
-            "images_each": each,
-            "hours": round(sum(level.seconds for level in levels) / 3600, 2),
-            "config": asdict(config.in_units(1.0)),
-            "held_out_bits_per_dimension": {f"{s:.4g}": round(b, 4) for s, b in curve.items()},
-        },
-    }
-    save_prior(folder, dict(ladder.named_parameters()), card)
-    report(f"prior: {folder}  bits: {folder / 'bits.png'}")
-    return load_prior(folder, device=device)
+    with Processes().alone(folder):
+        levels: list[_Level] = []
+        for number, sigma in enumerate([0.0, *sigmas]):
+            images = each if number else first
+            own = replace(config, images=images, sigma_min=sigma, sigma_max=sigma)
+            trainer = _level_trainer(
+                signals, sizes, own, folder / _folder(number), levels, kept, device
+            )
+            check_room(folder, (len(sigmas) + 1 - number) * state_size(trainer.model))
+            if trainer.seen < own.images and not trainer.run(progress=progress):
+                report(f"stopped at sigma {sigma:g}; the same command goes on")
+                return None
+            bits = next(iter(trainer.validate().values()))
+            report(f"sigma {sigma:g}: {bits:.3f} bits per dimension")
+            levels.append(_Level(sigma, trainer.average.module, bits, trainer.seconds))
+        curve = {level.sigma: level.bits for level in levels}
+        plot_ladder({"ladder": curve}, folder / "bits.png")
+        ladder = Ladder({level.sigma: level.model for level in levels[1:]})
+        card = {
+            "name": name or folder.resolve().name,
+            "title": f"ladder of flows of {signals.name}",
+            **card_entries(config, signals),
+            "architecture": describe_module(ladder),
+            "sigma_min": min(sigmas),
+            "sigma_max": max(sigmas),
+            "data": {
+                "name": signals.name,
+                "images": kept,
+                **(about_data or {}),
+            },
+            "training": {
+                "images_first": first,
+                "images_each": each,
+                "hours": round(sum(level.seconds for level in levels) / 3600, 2),
+                "config": asdict(config.in_units(1.0)),
+                "held_out_bits_per_dimension": {f"{s:.4g}": round(b, 4) for s, b in curve.items()},
+            },
+        }
+        save_prior(folder, dict(ladder.named_parameters()), card)
+        report(f"prior: {folder}  bits: {folder / 'bits.png'}")
+        return load_prior(folder, device=device)
 
 
 def _folder(number: int) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import datetime
 import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from basis._errors import BasisError
+from basis._locks import folder_lock
 from basis.training._objectives import Denoising, Objective
 
 _PATIENCE = datetime.timedelta(days=1)
@@ -64,6 +67,10 @@ class Processes:
     def any(self, flag: bool) -> bool:
         """Whether any process says so: all end at the same step."""
         return flag if self.count == 1 else self.mean(float(flag)) > 0
+
+    def alone(self, folder: Path) -> AbstractContextManager[None]:
+        """Keeps other runs out of a folder; the first process does so for all of this run."""
+        return folder_lock(folder) if self.first else nullcontext()
 
     def wait(self) -> None:
         """Until all processes are here."""

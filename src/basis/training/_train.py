@@ -26,6 +26,7 @@ from basis.training._export import export_prior
 from basis.training._new_modules import new_module, start_from
 from basis.training._objectives import Denoising, Likelihood, Objective
 from basis.training._plot import plot_log
+from basis.training._processes import Processes
 from basis.training._sigmas import (
     SigmaDraw,
     discrete_sigmas,
@@ -86,7 +87,8 @@ def train(
             each value, and no more than the run itself saw; 0 for none. With a config of 0 images
             this is all that is done with the prior given as `init`.
         energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
-            card what energies are typical; 0 for none.
+            card what energies are typical, and no more than one for 64 items that it saw; 0 for
+            none.
         about_data: Anything else that the card shall say of the data.
         root: The data root, in which `init` is looked for by name.
         device: Where to compute; "auto" is a GPU where there is one.
@@ -116,58 +118,62 @@ def train(
     if isinstance(module, Energy) and not (folder / STATE).exists():
         # Roughly, so that the first steps need not learn what a few hundred images tell.
         normalise(module, signals.values[:kept], *config.noise[:2], count=32)
-    trainer = Trainer(
-        module,
-        signals.values[:kept],
-        folder,
-        config,
-        held_out=signals.values[kept:],
-        about={
-            "architecture": describe_module(module),
-            "data": {"name": signals.name, "images": kept, **(about_data or {})},
-        },
-        sigmas=sigmas,
-        objective=_objective(kind, config, signals, unit),
-        device=device,
-        compiled=compiled,
-    )
-    if _finished(trainer, name, variance_images):
-        if trainer.processes.first:
-            report(
-                f"finished already, after {trainer.seen:,} images; more images train longer  "
-                f"prior: {folder}"
-            )
+    # From here on the folder's state is read, and nobody else may change it.
+    with Processes().alone(folder):
+        trainer = Trainer(
+            module,
+            signals.values[:kept],
+            folder,
+            config,
+            held_out=signals.values[kept:],
+            about={
+                "architecture": describe_module(module),
+                "data": {"name": signals.name, "images": kept, **(about_data or {})},
+            },
+            sigmas=sigmas,
+            objective=_objective(kind, config, signals, unit),
+            device=device,
+            compiled=compiled,
+        )
+        if _finished(trainer, name, variance_images):
+            if trainer.processes.first:
+                report(
+                    f"finished already, after {trainer.seen:,} images; more images train longer  "
+                    f"prior: {folder}"
+                )
+            return load_prior(folder, device=device)
+        if trainer.step and trainer.processes.first:
+            report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
+        complete = trainer.run(progress=progress)
+        if not trainer.processes.first:
+            trainer.processes.wait()  # for the first one to write the prior
+            return load_prior(folder, device=device)
+        if not complete:
+            variance_images = 0
+        elif config.images and (init is None or head is not None):
+            # A short trial does not wait for long; only a head from nothing on a trained network
+            # needs all of it, and a run that trains nothing else is there for it.
+            variance_images = min(variance_images, trainer.seen)
+        export_prior(
+            trainer,
+            signals,
+            kind,
+            name=name,
+            variance_images=max(0, variance_images),
+            head=head,
+            progress=progress,
+        )
+        if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
+            # Separating a pair costs about what training on 64 images does: no longer than the run.
+            pairs = min(energy_pairs, trainer.seen // 64) if config.images else energy_pairs
+            _measure(folder, as_floats(signals.values[kept:]), pairs, device, report)
+        curve = f"  curve: {plot_log(folder)}" if trainer.step else ""
+        if not complete:
+            seen = f"{trainer.seen:,} of {config.images:,} images"
+            report(f"stopped at {seen}; the same command goes on")
+        report(f"prior: {folder}{curve}")
+        trainer.processes.wait()
         return load_prior(folder, device=device)
-    if trainer.step and trainer.processes.first:
-        report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
-    complete = trainer.run(progress=progress)
-    if not trainer.processes.first:
-        trainer.processes.wait()  # for the first one to write the prior
-        return load_prior(folder, device=device)
-    if not complete:
-        variance_images = 0
-    elif config.images and (init is None or head is not None):
-        # A short trial does not wait for long; only a head from nothing on a trained network
-        # needs all of it, and a run that trains nothing else is there for it.
-        variance_images = min(variance_images, trainer.seen)
-    export_prior(
-        trainer,
-        signals,
-        kind,
-        name=name,
-        variance_images=max(0, variance_images),
-        head=head,
-        progress=progress,
-    )
-    if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
-        _measure(folder, as_floats(signals.values[kept:]), energy_pairs, device, report)
-    curve = f"  curve: {plot_log(folder)}" if trainer.step else ""
-    if not complete:
-        seen = f"{trainer.seen:,} of {config.images:,} images"
-        report(f"stopped at {seen}; the same command goes on")
-    report(f"prior: {folder}{curve}")
-    trainer.processes.wait()
-    return load_prior(folder, device=device)
 
 
 def state_size(module: nn.Module) -> int:

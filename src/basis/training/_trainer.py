@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
 from basis._errors import BasisError
-from basis._locks import folder_lock
 from basis._reading import reading
 from basis._tensors import per_item
 from basis._weights import channels_last
@@ -185,7 +183,7 @@ class Trainer:
             print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
         began = (self.seen, last)
         losses: list[float] = []
-        with self._alone(), stop_signals() as stop, bar:
+        with self.processes.alone(self.folder), stop_signals() as stop, bar:
             while self.seen < c.images and not self.processes.any(stop.is_set()):
                 losses.append(self.train_step())
                 bar.update(c.batch)
@@ -212,10 +210,6 @@ class Trainer:
                 self.save()
         self.processes.wait()
         return self.seen >= c.images
-
-    def _alone(self) -> AbstractContextManager[None]:
-        """Keeps other runs out of the folder."""
-        return folder_lock(self.folder) if self.processes.first else nullcontext()
 
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
