@@ -161,7 +161,8 @@ class LikelihoodPrior(Prior):
     def _beside(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """The mean by the gradient, and the variance by the network beside it."""
         mean = x + per_item(sigma, x).square() * self._gradient(x, sigma)
-        return mean, self.model.head(x, sigma)
+        head: VarianceNetwork = self.model.head  # type: ignore[assignment]
+        return mean, head(x, sigma)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
         # Separations run in inference mode, where nothing can be differentiated.

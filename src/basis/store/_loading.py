@@ -63,8 +63,8 @@ def load_prior(
     module = getattr(prior, "module", None)
     if not prior.has_likelihood or isinstance(module, Denoiser):
         channels_last(prior)
-    elif isinstance(getattr(module, "head", None), VarianceNetwork):
-        channels_last(module.head)
+    elif isinstance(head := getattr(module, "head", None), VarianceNetwork):
+        channels_last(head)
     return prior.to(device, dtype)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from basis.training._signals import as_floats
 _TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
 _KEPT = 8  # batches that are kept to be looked at again
 
+M = TypeVar("M", bound=nn.Module)
 _Draw = Callable[[], tuple[Tensor, Tensor, Tensor]]
 """Draws clean signals, noisy ones and noise levels."""
 
@@ -71,20 +73,17 @@ def fit_variance(
         noisy = Denoising().noisy(clean, sigma, generator)
         return clean.to(device), noisy.to(device), sigma.to(device)
 
+    head: nn.Module
     if isinstance(model, Denoiser):
         if model.head is None:
-            model.head = _seeded(lambda: VarianceHead(model.network.config), seed, device)
-        head: nn.Module = model.head
+            config = model.network.config
+            model.head = _seeded(lambda: VarianceHead(config), seed, device)
+        head = model.head
         passes = passes or (4 if isinstance(model, Energy) else 1)
         losses_of = _head_loss(model, draw, passes, generator)
         optimizer = Muon(head.parameters(), adam_lr=lr, betas=(0.9, 0.999), smallest=1 << 30)
     else:
-        network = getattr(model, "head", None)
-        if not isinstance(network, VarianceNetwork):
-            config, sizes = model.config, variance_sizes(tuple(images.shape[1:]))
-            network = _seeded(lambda: VarianceNetwork(sizes, config.mean, config.std), seed, device)
-            model.head = network
-        head = network
+        head = network = _network_of(model, tuple(images.shape[1:]), seed, device)
         losses_of = _network_loss(network.denoiser, draw)
         optimizer = Muon(head.parameters(), lr=10 * lr, adam_lr=lr, smallest=24)
     head.requires_grad_(True)
@@ -123,10 +122,24 @@ def learns_variance(model: nn.Module, sigma_min: float, sigma_max: float) -> boo
     return isinstance(model, Denoiser) or density
 
 
-def _seeded(make: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
+def _seeded(make: Callable[[], M], seed: int, device: torch.device) -> M:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make().to(device)
+
+
+def _network_of(
+    model: nn.Module, shape: tuple[int, ...], seed: int, device: torch.device
+) -> VarianceNetwork:
+    """The network that a model with a likelihood has as its head, or gets."""
+    head = getattr(model, "head", None)
+    if isinstance(head, VarianceNetwork):
+        return head
+    config: Any = model.config
+    mean, std = config.mean, config.std
+    network = _seeded(lambda: VarianceNetwork(variance_sizes(shape), mean, std), seed, device)
+    model.head = network
+    return network
 
 
 def _head_loss(
