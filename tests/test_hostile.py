@@ -541,6 +541,19 @@ def test_the_largest_seed_trains(tmp_path, capsys):
     assert main([str(w) for w in words]) == 0
 
 
+def test_a_short_run_does_not_wait_for_its_constant(tmp_path, capsys, monkeypatch):
+    """Eight images of training took ten seconds of normalising an energy of 32x32."""
+    from basis.training import _export
+
+    counts, normalise = [], _export.normalise
+    monkeypatch.setattr(
+        _export, "normalise", lambda *a, **s: (counts.append(s["count"]), normalise(*a, **s))
+    )
+    words = [*TRAIN, "--architecture", "energy", "--out", tmp_path / "run"]
+    assert main([str(w) for w in words]) == 0
+    assert counts == [16]
+
+
 @pytest.fixture
 def state(tmp_path, capsys):
     """A training folder, the command that goes on with it, and what its state says."""
