@@ -176,7 +176,8 @@ def sampler_from(args: argparse.Namespace) -> Sampler | None:
 
 def way(args: argparse.Namespace) -> str:
     """What a table calls the way of separating that `add_sampling`'s arguments describe."""
-    return args.sampler or f"effort {DEFAULT_EFFORT if args.effort is None else args.effort}"
+    name = args.sampler or f"effort {DEFAULT_EFFORT if args.effort is None else args.effort}"
+    return f"{name}, mean" if args.choose == "mean" else name
 
 
 def run_separation(
