@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz_damage import NUMBERS, TEXTS, damage
+from fuzz_parts import MIXTURES, PICTURES, PRIORS, Parts
 
 COMMANDS = (
     "separate", "colorize", "mix", "evaluate", "bench", "study", "distance", "reproduce", "train",
@@ -33,90 +33,8 @@ class Case:
         return f"[{self.done}] {json.dumps(self.words)[:400]}"
 
 
-DATA = (
-    "images.npz", "images.npy", "x-images-idx3-ubyte", "y-images-idx3-ubyte.gz", "folder",
-    "root/cifar-10-batches-py", "church_lmdb", "root/MNIST/raw", "grey.png", "sound.npy",
-)  # fmt: skip
-PICTURES = (
-    "grey.png", "grey.jpg", "grey.bmp", "grey.gif", "grey.webp", "grey.tif", "grey.pgm",
-    "photo.png", "deep.png", "picture.eps.png",
-)  # fmt: skip
-MIXTURES = ("mixture.npz", "mixture.npz", "mixture.npy", "mixture.npy", *PICTURES)
-PRIORS = (
-    "tiny", "tiny", "tiny3", "tiny-glow", "tiny-ncsn", "tiny-vae", "tiny-pixelcnn", "tiny-ladder",
-    "tiny-energy",
-)  # fmt: skip
-
-
-class _Maker:
-    """Puts the files of a case in place and writes its command line."""
-
-    def __init__(self, rng: random.Random, folder: Path, world: Path) -> None:
-        self.rng, self.folder, self.world = rng, folder, world
-        self.done: list[str] = []
-
-    def file(self, names: Sequence[str], chance: float = 0.6) -> str:
-        """A copy of one of the good files, damaged by chance; sometimes another file's name."""
-        name = self.rng.choice(names)
-        source = self.world / name
-        if not source.exists():
-            return str(source)
-        to = self.folder / source.name
-        if self.rng.random() < 0.04:
-            odd = self.rng.choice(["line\nbreak", "\udcff\x1b[31m", "a" * 60, "-x", "é", "a b;c"])
-            to = to.with_name(f"{odd}{source.suffix}")
-        if not os.path.lexists(to):  # a link to nowhere is there too
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, to)
-            if self.rng.random() < chance:
-                self.done.append(damage(self.rng, to))
-        return str(to)
-
-    def prior(self, chance: float = 0.25) -> str:
-        """A prior by name, or a damaged folder of one."""
-        if self.rng.random() < chance:
-            return self.file([f"root/priors/{n}" for n in PRIORS] + ["pipeline", "run"], 0.9)
-        return self.rng.choice(PRIORS) if self.rng.random() < 0.95 else self.rng.choice(TEXTS)
-
-    def number(self, good: str, chance: float = 0.85) -> str:
-        # Counts that are only long work are left out: waiting for them is no finding.
-        odd = [n for n in NUMBERS if n not in ("100000", "65537", "1e6", "4294967296")]
-        return good if self.rng.random() < chance else self.rng.choice(odd)
-
-    def text(self, good: str, chance: float = 0.9) -> str:
-        return good if self.rng.random() < chance else self.rng.choice(TEXTS)
-
-    def out(self, name: str = "o") -> str:
-        """A place for results, odd by chance."""
-        places = ["o\nx", "o/p/q", "taken", "taken/x", "\x1b[31m", "a" * 200, "pipe", "o"]
-        if self.rng.random() < 0.85:
-            return f"out/{name}"
-        place = self.rng.choice(places)
-        beside = self.folder.parent / "out"
-        if place.startswith("taken"):
-            (beside / "taken").write_text("taken")
-        if place == "pipe":
-            os.mkfifo(beside / "pipe")
-        return f"out/{place}"
-
-    def maybe(self, chance: float, *words: str) -> list[str]:
-        return list(words) if self.rng.random() < chance else []
-
-    def sampling(self) -> list[str]:
-        rng = self.rng
-        if rng.random() < 0.6:
-            words = ["--effort", self.number("20")]
-        else:
-            names = ["gibbs", "langevin", "basis", "dirac", "ascent", "greedy", "posterior-ode"]
-            words = ["--sampler", rng.choice(names), "--steps", self.number("2")]
-            words += self.maybe(0.1, "--sigma-max", rng.choice(NUMBERS))
-            if "basis" in words:
-                words += ["--levels", self.number("2")]
-        words += self.maybe(0.1, "--samples", self.number("2", 0.5))
-        words += self.maybe(0.1, "--choose", rng.choice(["energy", "first", "likelihood", "x"]))
-        words += self.maybe(0.1, "--chunk", self.number("2", 0.4))
-        words += self.maybe(0.05, "--device", rng.choice(["meta", "cuda", "cpu:7", "x", "", "xla"]))
-        return words + self.maybe(0.1, "--seed", rng.choice(NUMBERS))
+class _Maker(Parts):
+    """Writes command lines: a method for each kind of case."""
 
     def separate(self) -> list[str]:
         inputs = [self.file(MIXTURES) for _ in range(self.rng.choice([1, 1, 1, 2]))]
@@ -160,18 +78,6 @@ class _Maker:
         words += self.maybe(0.1, rng.choice(["--clipped", "--rounded", "--convert", "--invert"]))
         return [*words, *self.sampling(), *self.shards()]
 
-    def shards(self) -> list[str]:
-        """How a job is cut; schedulers that may yet come are waited for, and are left out."""
-        rng = self.rng
-        odd = ["0", "-1", "nan", "x", "999999999", "9223372036854775808"]
-        words = self.maybe(0.3, "--shard", self.number("4", 0.5))
-        words += self.maybe(
-            0.05, "--scheduler", rng.choice(["", "foo://x:1", "tcp://", "tcp://x:y"])
-        )
-        words += self.maybe(0.05, "--workers", rng.choice(odd))
-        words += self.maybe(0.1, "--worker-device", rng.choice(["cuda", "cpu", "x"]))
-        return words + self.maybe(0.2, "--pictures")
-
     def colorize(self) -> list[str]:
         photos = [self.file(PICTURES) for _ in range(self.rng.choice([1, 1, 2]))]
         prior = "tiny3" if self.rng.random() < 0.8 else self.prior()
@@ -189,17 +95,14 @@ class _Maker:
         words += self.maybe(0.2, "--noise", self.number("0.1", 0.5))
         return words + self.maybe(0.2, "--dims", self.number("1", 0.6))
 
-    def _data(self) -> str:
-        return self.text(self.file(DATA))
-
     def evaluate(self) -> list[str]:
-        words = ["--data", self._data(), "--pairs", self.number("2"), "--prior", self.prior()]
+        words = ["--data", self.data_set(), "--pairs", self.number("2"), "--prior", self.prior()]
         words += self.maybe(0.2, "--protocol", self.rng.choice(["split", "agnostic", "x"]))
         words += self.maybe(0.1, self.rng.choice(["--clip", "--clipped", "--rounded"]))
         return [*words, *self.sampling(), *self.json()]
 
     def bench(self) -> list[str]:
-        words = ["--data", self._data(), "--pairs", self.number("2"), "--prior", self.prior()]
+        words = ["--data", self.data_set(), "--pairs", self.number("2"), "--prior", self.prior()]
         ways = ["--ways", self.rng.choice(["20", "0", "x", "gibbs-", ""])]
         return [*words, *ways, "--mixtures", "--sources", "--no-times", "--out", self.out()]
 
@@ -209,13 +112,16 @@ class _Maker:
             words += ["--separations", self.number("100"), "--losses", self.number("0.01", 0.5)]
             return [*words, "--workers", self.number("2"), "--out", self.out()]
         kinds = ["gradients", "likelihoods", "cost", "weights", "calibration", "x"]
-        words = [self.rng.choice(kinds), "--data", self._data()]
+        kind, data = self.rng.choice(kinds), self.data_set()
+        if kind == "calibration":  # a minute of work, unless its input is refused before
+            data = "out/none"
+        words = [kind, "--data", data]
         words += ["--pairs", self.number("2"), "--priors", self.prior(), "--out", self.out()]
         return [*words, *self.sampling(), *self.maybe(0.3, "--sides", self.number("8", 0.6))]
 
     def distance(self) -> list[str]:
-        images = self.file(["store"], 0.8) if self.rng.random() < 0.2 else self._data()
-        words = [images, self._data(), "--splits", self.number("2")]
+        images = self.file(["store"], 0.8) if self.rng.random() < 0.2 else self.data_set()
+        words = [images, self.data_set(), "--splits", self.number("2")]
         if self.rng.random() < 0.8:
             words += ["--network", self.text(self.file(["classifier"]))]
         words += self.maybe(0.2, "--size", self.number("8", 0.7))
@@ -241,7 +147,7 @@ class _Maker:
             words = ["--batch", "4", "--images", rng.choice(["8", "12"]), "--held-out", "4"]
             more = ["--widths", "8", "--blocks", "1", "--variance-images", "0", "--data", data]
             return [*words, *more, "--out", "out/run"]
-        words += ["--data", self._data(), "--out", self.out()]
+        words += ["--data", self.data_set(), "--out", self.out()]
         kinds = {"unet": ["--widths", "8", "--blocks", "1"],
                  "energy": ["--widths", "8", "--blocks", "1"],
                  "glow": ["--width", "4", "--depth", "1"], "ncsn": ["--width", "4"],
@@ -266,7 +172,7 @@ class _Maker:
                 "--lr", self.rng.choice(NUMBERS), "--out", self.out()]  # fmt: skip
 
     def classifier(self) -> list[str]:
-        words = ["--data", self._data(), "--epochs", self.number("0.1")]
+        words = ["--data", self.data_set(), "--epochs", self.number("0.1")]
         return [*words, "--out", self.out(), *self.maybe(0.2, "--seed", self.rng.choice(NUMBERS))]
 
     def sample(self) -> list[str]:
@@ -274,7 +180,7 @@ class _Maker:
         return [*words, "--out", self.out(), *self.maybe(0.2, "--seed", self.rng.choice(NUMBERS))]
 
     def check(self) -> list[str]:
-        words = [self.prior(0.4), "--data", self._data(), "--count", self.number("12")]
+        words = [self.prior(0.4), "--data", self.data_set(), "--count", self.number("12")]
         return [*words, *self.json(), *self.maybe(0.1, "--size", self.number("8"))]
 
     def priors(self) -> list[str]:
@@ -289,7 +195,7 @@ class _Maker:
               "--name", self.text("n", 0.7)],
              ["add", rng.choice(TEXTS)], [self.prior(0.9)],
              ["measure", f"out/root/priors/{rng.choice(PRIORS)}", "--pairs", self.number("2"),
-              "--held-out", self.number("4"), "--effort", "20", "--data", self._data()]]
+              "--held-out", self.number("4"), "--effort", "20", "--data", self.data_set()]]
         )  # fmt: skip
         return [*words, "--data-root", "out/root", *self.json()]
 
@@ -311,19 +217,6 @@ class _Maker:
         words = self.rng.choice([[], ["list"], bad, ["x"]])
         roots = [self.file(["root", "grey.png", "folder"]), self.rng.choice(TEXTS)]
         return [*words, "--data-root", self.rng.choice(roots), *self.json()]
-
-    def json(self) -> list[str]:
-        places = [
-            "out/x.json",
-            "out/x.json",
-            "out",
-            "/dev/null",
-            "/dev/full",
-            "out/\n.json",
-            "out/a/b",
-        ]
-        names = sorted(str(p) for p in self.folder.iterdir())
-        return self.maybe(0.25, "--json", self.rng.choice(places + names[:1]))
 
 
 def make_case(rng: random.Random, folder: Path, world: Path, commands: Sequence[str]) -> Case:

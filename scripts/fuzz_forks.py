@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROGRESS = re.compile(r"training: |[\d,]+ of [\d,]+ images|basis \w+: warning: ")
+PROGRESS = re.compile(r"training: |going on from |[\d,]+ of [\d,]+ images|basis \w+: warning: ")
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod",
           "os.link", "os.symlink", "shutil.rmtree", "shutil.move", "os.chown")  # fmt: skip
 FOLDERS = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2, "os.rename": 2, "os.link": 2}

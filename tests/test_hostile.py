@@ -541,6 +541,19 @@ def test_the_largest_seed_trains(tmp_path, capsys):
     assert main([str(w) for w in words]) == 0
 
 
+def test_a_short_run_does_not_wait_for_its_constant(tmp_path, capsys, monkeypatch):
+    """Eight images of training took ten seconds of normalising an energy of 32x32."""
+    from basis.training import _export
+
+    counts, normalise = [], _export.normalise
+    monkeypatch.setattr(
+        _export, "normalise", lambda *a, **s: (counts.append(s["count"]), normalise(*a, **s))
+    )
+    words = [*TRAIN, "--architecture", "energy", "--out", tmp_path / "run"]
+    assert main([str(w) for w in words]) == 0
+    assert counts == [16]
+
+
 @pytest.fixture
 def state(tmp_path, capsys):
     """A training folder, the command that goes on with it, and what its state says."""
@@ -722,6 +735,21 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
     monkeypatch.setenv("BASIS_DEBUG", "1")
     with pytest.raises(KeyError):
         main(["priors"])
+
+
+def test_studies_look_at_their_input_before_the_work(capsys, monkeypatch, tmp_path):
+    for name in ("basis.studies.exact_calibrations", "basis.sample", "basis.separate"):
+        monkeypatch.setattr(name, lambda *a, **s: pytest.fail("worked in vain"))
+    place = ["--out", tmp_path / "s"]
+    for kind in ("calibration", "plausibility", "weights"):
+        words = ["study", kind, "--pairs", 2, "--prior", "mnist", *place]
+        refused(capsys, *words, "--data", tmp_path / "none")
+        np.save(tmp_path / "small.npy", np.zeros((8, 1, 8, 8), np.float32))
+        told = refused(capsys, *words, "--data", tmp_path / "small.npy")
+        assert "have shape (1, 8, 8)" in told
+    for kind in ("plausibility", "weights", "sources"):
+        words = ["study", kind, "--data", "sample", "--pairs", 2, *place]
+        assert "takes one prior" in refused(capsys, *words, "--priors", "mnist", "mnist")
 
 
 def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):

@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from basis._errors import BasisError
 from basis.cli._arguments import progress_bar
 from basis.cli._sampling import run_separation, sampler_from, way
 
@@ -27,6 +28,24 @@ def study_pairs(args: argparse.Namespace) -> Pairs:
     return draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
 
 
+def _checked_pairs(args: argparse.Namespace, priors: list[Prior]) -> Pairs:
+    """The same, where all of the priors can separate them; asked before any long work."""
+    pairs = study_pairs(args)
+    for prior in priors:
+        if tuple(pairs.sources.shape[2:]) != prior.shape:
+            raise BasisError(
+                f"images of {args.data} have shape {tuple(pairs.sources.shape[2:])}, those of "
+                f"prior {prior.name!r} {prior.shape}; give --data of its kind"
+            )
+    return pairs
+
+
+def _only_one(args: argparse.Namespace, priors: list[Prior]) -> Prior:
+    if len(priors) != 1:
+        raise BasisError(f"study {args.kind} takes one prior, not {len(priors)}")
+    return priors[0]
+
+
 def plausibility_study(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str, Any]:
     """The plausibility study: its table, and its rows for the record."""
     from basis import load_prior, mixings, sample
@@ -34,15 +53,14 @@ def plausibility_study(args: argparse.Namespace, priors: list[Prior], out: Path)
     from basis.pairs import draw_pairs
     from basis.studies import Case, flag_cases, flagged_table, plausibility_cases
 
-    (prior,), sampler = priors, sampler_from(args)
+    prior, sampler = _only_one(args, priors), sampler_from(args)
+    pairs = _checked_pairs(args, priors)
     images = load_images(args.data, "test", root=args.data_root)
     other = _as_shape(load_images("cifar10", "test", root=args.data_root).floats(slice(64)), prior)
     foreign = _as_shape(sample(load_prior("cifar10"), 64, steps=12, seed=args.seed), prior)
     three = draw_pairs(images, 32, k=3, seed=args.seed + 2).sources
     wrong = draw_pairs(images, 32, seed=args.seed + 1).sources
-    cases = plausibility_cases(
-        study_pairs(args).sources, wrong, three, other, foreign, seed=args.seed
-    )
+    cases = plausibility_cases(pairs.sources, wrong, three, other, foreign, seed=args.seed)
 
     def separated(case: Case) -> Result:
         mixing = mixings.mixture(case.alphas)
@@ -56,6 +74,11 @@ def plausibility_study(args: argparse.Namespace, priors: list[Prior], out: Path)
 def _as_shape(images: Tensor, prior: Prior) -> Tensor:
     """The middles of images in the shape of a prior, colours as their mean where it has none."""
     channels, *size = prior.shape
+    if len(size) != 2 or max(size) > 32:
+        raise BasisError(
+            f"photos of 32x32 have no middle of {'x'.join(map(str, size))}, the size of prior "
+            f"{prior.name!r}; this study takes priors of pictures up to that"
+        )
     if images.shape[1] != channels:
         images = images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
     for axis, side in zip((2, 3), size, strict=True):
@@ -69,7 +92,8 @@ def weights_study(args: argparse.Namespace, priors: list[Prior], out: Path) -> t
     from basis.mixings import WeightedMixing
     from basis.studies import random_weights, weight_errors, weights_table
 
-    (prior,), sampler, truth = priors, sampler_from(args), study_pairs(args).sources
+    prior, sampler = _only_one(args, priors), sampler_from(args)
+    truth = _checked_pairs(args, priors).sources
     mixing = WeightedMixing(random_weights(args.pairs, seed=args.seed))
     m = mixing(truth)
     with progress_bar("weights unknown") as progress:
@@ -98,7 +122,7 @@ def sources_study(args: argparse.Namespace, priors: list[Prior], out: Path) -> t
     from basis.pairs import draw_pairs
     from basis.studies import counts_table
 
-    (prior,), sampler = priors, sampler_from(args)
+    prior, sampler = _only_one(args, priors), sampler_from(args)
     images = load_images(args.data, "test", root=args.data_root)
     found = []
     for k in (1, 2, 3):
@@ -134,9 +158,9 @@ def calibration_study(args: argparse.Namespace, priors: list[Prior], out: Path) 
     require_matplotlib()
     sampler, draws = sampler_from(args), args.samples or 20
     args.samples = draws
+    pairs, alphas = _checked_pairs(args, priors), (1.0,) * args.k
     rows = exact_calibrations(48, draws, seed=args.seed)
     for prior in priors:
-        pairs, alphas = study_pairs(args), (1.0,) * args.k
         label = f"{prior.name}, {way(args)}"
         result = run_separation(
             args, pairs.mix(alphas), [prior], mixings.mixture(alphas), sampler, label

@@ -47,7 +47,7 @@ def frechet_distance(a: Gaussian, b: Gaussian) -> float:
         values, vectors = torch.linalg.eigh(a.covariance)
         root = vectors * values.clamp_min(0).sqrt() @ vectors.T
         crossed = torch.linalg.eigvalsh(root @ b.covariance @ root).clamp_min(0).sqrt().sum()
-    except torch.linalg.LinAlgError as error:
+    except RuntimeError as error:  # torch.linalg.LinAlgError is one, and not exported
         raise BasisError(
             "features that are no finite numbers, or too far apart in size, have no distance; are "
             "the network's weights sound?"

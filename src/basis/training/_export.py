@@ -47,7 +47,9 @@ def export_prior(
     module = copy.deepcopy(trainer.average.module)
     low, high, _ = trainer.config.noise
     if isinstance(module, Energy):
-        normalise(module, trainer.images, low, high)
+        # Ten seconds for larger images: a short trial does not wait for more than it trained.
+        count = min(128, max(16, trainer.seen // 8))
+        normalise(module, trainer.images, low, high, count=count)
     training, errors = _records(trainer)
     entries = {
         "name": name or trainer.folder.resolve().name,
