@@ -69,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--variance-images",
         type=int,
         default=100_000,
-        help="unet, energy: images seen at the end to learn how sure it is of each pixel (default "
+        help="images seen at the end to learn how sure the network is of each pixel (default "
         "100000, and no more than the run itself saw); --init's own goes on",
     )
     training.add_argument(

@@ -59,7 +59,8 @@ class Family:
             log-uniformly and sometimes none, or "discrete" from the module's own `levels`.
         unit_range: Whether its values must be in [0, 1].
         build: Makes the untrained module of a card's `architecture`; by default
-            module(sizes(**network)).
+            module(sizes(**network)). Where a model with a likelihood has a `variance` on its card,
+            a `basis.nn.VarianceNetwork` becomes its `head`.
         describe: The `architecture` of a module without its kind; by default {"network":
             asdict(module.config)}.
         belongs: Whether an instance of the class is of this family; always, by default.
@@ -90,8 +91,12 @@ class Family:
     def build_module(self, architecture: Mapping[str, Any]) -> Any:
         """The untrained module that a card's `architecture` describes."""
         if self.build is not None:
-            return self.build(architecture)
-        return refer(self.module)(self.make_sizes(entry(architecture, "network")))
+            module = self.build(architecture)
+        else:
+            module = refer(self.module)(self.make_sizes(entry(architecture, "network")))
+        if self.objective == "likelihood" and "variance" in architecture:
+            module.head = _variance_network(entry(architecture, "variance"))
+        return module
 
     def describe_module(self, module: Any) -> dict[str, Any] | None:
         """The `architecture` that `build_module` takes; None for a module of another family."""
@@ -100,6 +105,11 @@ class Family:
         if self.belongs is not None and not self.belongs(module):
             return None
         told = self.describe(module) if self.describe else {"network": asdict(module.config)}
+        head = getattr(module, "head", None)
+        if self.objective == "likelihood" and head is not None:
+            own = head.denoiser
+            sizes = {"network": asdict(own.network.config), "mean": own.mean, "std": own.std}
+            told = told | {"variance": sizes}
         return {"kind": self.kind, **told}
 
 
@@ -123,6 +133,13 @@ def level(architecture: Mapping[str, Any], name: str, *, positive: bool = False)
         kind = "a positive number" if positive else "a number"
         raise BasisError(f"a card's architecture must hold {name} as {kind}, not {found!r:.60}")
     return float(found)
+
+
+def _variance_network(told: Mapping[str, Any]) -> Any:
+    """The network that says how sure a model with a likelihood is, from its entry of a card."""
+    sizes = find_family("unet").make_sizes(entry(told, "network"))
+    mean, std = level(told, "mean"), level(told, "std", positive=True)
+    return refer("basis.nn:VarianceNetwork")(sizes, mean, std)
 
 
 def all_families() -> dict[str, Family]:

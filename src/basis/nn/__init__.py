@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from basis.nn._pixelcnn import PixelCNN
     from basis.nn._unet import Denoiser, UNet, VarianceHead
     from basis.nn._vae import VAE
+    from basis.nn._variance_network import VarianceNetwork, variance_sizes
 
 __all__ = [
     "NCSN",
@@ -36,9 +37,11 @@ __all__ = [
     "UNetConfig",
     "VAEConfig",
     "VarianceHead",
+    "VarianceNetwork",
     "bits_per_dimension",
     "grow_head",
     "grow_unet",
+    "variance_sizes",
 ]
 
 

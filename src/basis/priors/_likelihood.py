@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from basis._errors import BasisError
 from basis._tensors import as_sigmas, per_item
+from basis.nn import VarianceNetwork
 from basis.priors._card import Card
 from basis.priors._prior import Prior
 
@@ -62,9 +63,9 @@ class LikelihoodPrior(Prior):
         model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
             A model of one noise level may have `log_prob(x)` alone: set its attribute
             `noise_conditioned` to False. Where it has a method `moments` (and its attribute `head`,
-            if it has one, is not None), that answers as for `DenoiserPrior`. A mapping of noise
-            levels to such models is a `Ladder`. A module is taken as it is: neither frozen nor
-            moved.
+            if it has one, is not None), that answers as for `DenoiserPrior`; where its `head` is a
+            `basis.nn.VarianceNetwork`, that answers for the variance. A mapping of noise levels to
+            such models is a `Ladder`. A module is taken as it is: neither frozen nor moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it answers for.
         low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
@@ -118,6 +119,14 @@ class LikelihoodPrior(Prior):
         spreads = getattr(self.model, "likelihood_spreads", 0.0)
         return min(max(self.sigma_min, spreads * self.spread), self.sigma_max)
 
+    @property
+    def turn_spreads(self) -> float:
+        # What a network beside the density knows is in the variance alone: the gradient has nothing
+        # of it, and following that at small noise was measured to lose what was found.
+        beside = isinstance(getattr(self.model, "head", None), VarianceNetwork)
+        own = 0.0 if beside else super().turn_spreads
+        return float(getattr(self.model, "turn_spreads", own))
+
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)
         s = as_sigmas(sigma, own)
@@ -136,7 +145,10 @@ class LikelihoodPrior(Prior):
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         own = getattr(self.model, "moments", None)
-        if own is None or getattr(self.model, "head", self.model) is None:
+        head = getattr(self.model, "head", self.model)
+        if isinstance(head, VarianceNetwork):
+            own = self._beside
+        if own is None or head is None:
             return super().moments(x, sigma)
         mine = self._own(x)
         s = as_sigmas(sigma, mine)
@@ -145,6 +157,12 @@ class LikelihoodPrior(Prior):
             torch.cat(parts) for parts in zip(*(own(*p) for p in pieces), strict=True)
         )
         return mean.to(x.dtype), variance.to(x.dtype)
+
+    def _beside(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean by the gradient, and the variance by the network beside it."""
+        mean = x + per_item(sigma, x).square() * self._gradient(x, sigma)
+        head: VarianceNetwork = self.model.head  # type: ignore[assignment]
+        return mean, head(x, sigma)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
         # Separations run in inference mode, where nothing can be differentiated.

@@ -151,6 +151,13 @@ class Prior(nn.Module, ABC):
         return self.sigma_min
 
     @property
+    def turn_spreads(self) -> float:
+        """Down to which noise level, in spreads, `gibbs` draws by mean and variance, before it
+        follows the score alone.
+        """
+        return 7 / 6
+
+    @property
     def device(self) -> torch.device | None:
         """Where it computes, or None when it follows its input."""
         tensor = next(self.parameters(), next(self.buffers(), None))

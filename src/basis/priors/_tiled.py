@@ -79,6 +79,10 @@ class Tiled(Prior):
     def tile_cost(self) -> int:
         return self.prior.tile_cost
 
+    @property
+    def turn_spreads(self) -> float:
+        return self.prior.turn_spreads
+
     def describe(self) -> dict[str, Any]:
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}
 

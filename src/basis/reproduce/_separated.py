@@ -64,7 +64,8 @@ def run_key(settings: dict[str, Any], sources: int) -> Any:
         resolved: Any = make_sampler(settings["sampler"], **options)
     else:
         effort = settings.get("effort")
-        resolved = effort if isinstance(effort, Plan) else plan_for(effort, sources)
+        choose = settings.get("choose")
+        resolved = effort if isinstance(effort, Plan) else plan_for(effort, sources, choose=choose)
     return {"settings": settings, "resolved": fingerprint(resolved)}
 
 

@@ -61,9 +61,10 @@ def check_shape(path: Path, card: Card, module: nn.Module) -> None:
                 f"{path}: its signals have shape {card.shape} and its network {name} "
                 f"{sizes[name]!r:.40}; the two must agree"
             )
-    check = getattr(module, "check_shape", None)
-    if check is not None:
-        try:
-            check(card.shape)
-        except ValueError as error:
-            raise BasisError(f"{path}: {one_line(error)}") from error
+    for part in (module, getattr(module, "head", None)):
+        check = getattr(part, "check_shape", None)
+        if check is not None:
+            try:
+                check(card.shape)
+            except ValueError as error:
+                raise BasisError(f"{path}: {one_line(error)}") from error

@@ -15,7 +15,7 @@ from basis._errors import BasisError
 from basis._reading import reading
 from basis._weights import channels_last, put_weights
 from basis.adapters import DiffusersDenoiser, find_pipeline, from_diffusers
-from basis.nn import Denoiser
+from basis.nn import Denoiser, VarianceNetwork
 from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
 from basis.store._architectures import build_module, check_shape
 from basis.store._card_files import CARD, read_card
@@ -60,8 +60,11 @@ def load_prior(
     if isinstance(getattr(prior, "module", None), DiffusersDenoiser):
         _try(prior, folder)
     # Likelihood models were measured to gain nothing by it, but for those that are a U-Net.
-    if not prior.has_likelihood or isinstance(getattr(prior, "module", None), Denoiser):
+    module = getattr(prior, "module", None)
+    if not prior.has_likelihood or isinstance(module, Denoiser):
         channels_last(prior)
+    elif isinstance(head := getattr(module, "head", None), VarianceNetwork):
+        channels_last(head)
     return prior.to(device, dtype)
 
 

@@ -32,7 +32,11 @@ class TrainConfig:
     run counts however long it is.
     """
 
-    images: int = _setting(1_000_000, "images to see in all; a resumed run may raise it")
+    images: int = _setting(
+        1_000_000,
+        "images to see in all; a resumed run may raise it, and 0 only learns how sure --init is",
+        least=0,
+    )
     batch: int = _setting(128, "images per step")
     lr: float = _setting(0.03, "step of the matrices (Muon)", above=0.0)
     adam_lr: float = _setting(3e-3, "step of everything else (Adam)", above=0.0)

@@ -19,7 +19,7 @@ from basis.training._dual_score import normalise
 from basis.training._objectives import Denoising
 from basis.training._signals import Signals, as_floats
 from basis.training._trainer import Trainer
-from basis.training._variance import fit_variance
+from basis.training._variance import fit_variance, learns_variance
 
 
 def export_prior(
@@ -63,7 +63,7 @@ def export_prior(
     }
     # Saved before the head is learned, so that stopping there loses nothing.
     folder = save_prior(trainer.folder, dict(module.named_parameters()), entries)
-    if not variance_images or not isinstance(module, Denoiser):
+    if not variance_images or not learns_variance(module, low, high):
         return folder
     module.head = copy.deepcopy(head)  # type: ignore[assignment]
     losses = fit_variance(
@@ -72,6 +72,8 @@ def export_prior(
         count=variance_images,
         sigma_min=low,
         sigma_max=high,
+        # A whole network learns more from many steps than from large ones.
+        batch=128 if isinstance(module, Denoiser) else 64,
         progress=progress,
     )
     tail = losses[-50:]

@@ -16,7 +16,7 @@ from basis._errors import BasisError
 from basis._files import check_room
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
-from basis.nn import Denoiser, Energy
+from basis.nn import Energy
 from basis.priors import Prior
 from basis.separation import measure_energies
 from basis.store import CARD, load_prior, read_card, update_card
@@ -37,6 +37,7 @@ from basis.training._sigmas import (
 from basis.training._signals import Signals, as_floats, as_signals, noise_unit
 from basis.training._state_files import STATE, read_meta
 from basis.training._trainer import Trainer
+from basis.training._variance import learns_variance
 
 
 def train(
@@ -82,8 +83,9 @@ def train(
             larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
-        variance_images: Items seen at the end of a finished run to learn how sure a U-Net is of
-            each value (an energy too), and no more than the run itself saw; 0 for none.
+        variance_images: Items seen at the end of a finished run to learn how sure the network is of
+            each value, and no more than the run itself saw; 0 for none. With a config of 0 images
+            this is all that is done with the prior given as `init`.
         energy_pairs: Mixtures of held-out items that a finished run separates, to write into its
             card what energies are typical, and no more than one for 64 items that it saw; 0 for
             none.
@@ -103,6 +105,8 @@ def train(
     kept = split_size(signals, held_out, folder)
     unit = noise_unit(signals.values)
     config = (config or TrainConfig()).in_units(unit)
+    if not config.images and init is None:
+        raise BasisError("0 images train nothing: give a prior to start from (init) as well")
     if single is not None:
         _check_single(kind, single)
         config = replace(config, sigma_min=single, sigma_max=single)
@@ -146,9 +150,9 @@ def train(
             return load_prior(folder, device=device)
         if not complete:
             variance_images = 0
-        elif init is None or head is not None:
+        elif config.images and (init is None or head is not None):
             # A short trial does not wait for long; only a head from nothing on a trained network
-            # needs all of it.
+            # needs all of it, and a run that trains nothing else is there for it.
             variance_images = min(variance_images, trainer.seen)
         export_prior(
             trainer,
@@ -161,13 +165,13 @@ def train(
         )
         if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
             # Separating a pair costs about what training on 64 images does: no longer than the run.
-            pairs = min(energy_pairs, trainer.seen // 64)
+            pairs = min(energy_pairs, trainer.seen // 64) if config.images else energy_pairs
             _measure(folder, as_floats(signals.values[kept:]), pairs, device, report)
-        curve = plot_log(folder)
+        curve = f"  curve: {plot_log(folder)}" if trainer.step else ""
         if not complete:
             seen = f"{trainer.seen:,} of {config.images:,} images"
             report(f"stopped at {seen}; the same command goes on")
-        report(f"prior: {folder}  curve: {curve}")
+        report(f"prior: {folder}{curve}")
         trainer.processes.wait()
         return load_prior(folder, device=device)
 
@@ -234,7 +238,7 @@ def _finished(trainer: Trainer, name: str | None, variance_images: int) -> bool:
         return False
     card = read_card(trainer.folder)
     learned = card.training.get("variance", {}).get("images", 0)
-    wanted = variance_images > 0 and isinstance(trainer.model, Denoiser)
+    wanted = variance_images > 0 and learns_variance(trainer.model, *trainer.config.noise[:2])
     return (
         card.training.get("steps") == trainer.step
         and card.name == (name or trainer.folder.resolve().name)

@@ -1,32 +1,42 @@
-"""Learning how sure a trained denoiser is.
+"""Learning how sure a trained model is.
 
-The denoiser stays as it is; a small head on its last hidden state learns the variance of each clean
-value given the noisy signal, by the likelihood of the errors that the denoiser makes: the analytic
-covariance of denoising, estimated as in Nichol & Dhariwal 2021 and Bao et al. 2022
-(arXiv:2206.07309), but per value and by a Gaussian likelihood, whose optimum is the mean squared
-error.
+The model stays as it is; a small head learns the variance of each clean value given the noisy
+signal, by the likelihood of errors of a mean: the analytic covariance of denoising, estimated as in
+Nichol & Dhariwal 2021 and Bao et al. 2022 (arXiv:2206.07309), but per value and by a Gaussian
+likelihood, whose optimum is the mean squared error. The head of a U-Net reads its last hidden state
+and learns from its errors. A model of which only the density is known gets a `VarianceNetwork`,
+which learns from errors of its own: those of a flow were measured to be no use, for they are mostly
+what the flow does not know, where a separation has to know what cannot be known.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from basis._tensors import per_item
-from basis.nn import Denoiser, VarianceHead
+from basis.nn import Denoiser, Energy, VarianceHead, VarianceNetwork, variance_sizes
+from basis.training._muon import Muon
 from basis.training._objectives import Denoising
 from basis.training._sigmas import log_uniform
 from basis.training._signals import as_floats
 
 _TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
+_KEPT = 8  # batches that are kept to be looked at again
+
+M = TypeVar("M", bound=nn.Module)
+_Draw = Callable[[], tuple[Tensor, Tensor, Tensor]]
+"""Draws clean signals, noisy ones and noise levels."""
 
 
 def fit_variance(
-    denoiser: Denoiser,
+    model: nn.Module,
     images: Tensor,
     *,
     count: int = 100_000,
@@ -34,30 +44,51 @@ def fit_variance(
     sigma_max: float = 10.0,
     batch: int = 128,
     lr: float = 3e-3,
+    passes: int | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> list[float]:
-    """Gives the denoiser a `VarianceHead`, or goes on with the one it has; the loss of each step.
+    """Gives the model a `head` of its variance, or goes on with the one it has; the loss of each
+    step.
 
     Args:
-        denoiser: Trained; its own weights are not changed.
+        model: Trained; its own weights are not changed. A `Denoiser`, whose `VarianceHead` reads
+            its hidden state, or a model with `log_prob(x, sigma)`, whose `VarianceNetwork` sees the
+            signal itself.
         images: Training data, (n, channels, *size), uint8 or floats.
-        count: Images to see; minutes on a CPU are enough.
+        count: Images for the head to see; minutes on a CPU are enough.
         sigma_min, sigma_max: Noise levels are drawn log-uniformly between these.
         batch, lr: Images per step, and the first step size (it falls to zero).
+        passes: How often a `VarianceHead` sees an image, for which the model is asked once; by
+            default once, and four times for an energy, whose answers take a pass backward as well.
         seed: Of the head's first weights and of everything drawn.
     """
-    device = next(denoiser.parameters()).device
-    if denoiser.head is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            denoiser.head = VarianceHead(denoiser.network.config).to(device)
-    head = denoiser.head
-    head.requires_grad_(True)
-    optimizer = torch.optim.Adam(head.parameters(), lr)
     generator = torch.Generator().manual_seed(seed)
+    device = next(model.parameters()).device
+
+    def draw() -> tuple[Tensor, Tensor, Tensor]:
+        pick = torch.randint(len(images), (batch,), generator=generator)
+        clean = as_floats(images[pick])
+        sigma = log_uniform(batch, sigma_min, sigma_max, generator)
+        noisy = Denoising().noisy(clean, sigma, generator)
+        return clean.to(device), noisy.to(device), sigma.to(device)
+
+    head: nn.Module
+    if isinstance(model, Denoiser):
+        if model.head is None:
+            config = model.network.config
+            model.head = _seeded(lambda: VarianceHead(config), seed, device)
+        head = model.head
+        passes = passes or (4 if isinstance(model, Energy) else 1)
+        losses_of = _head_loss(model, draw, passes, generator)
+        optimizer = Muon(head.parameters(), adam_lr=lr, betas=(0.9, 0.999), smallest=1 << 30)
+    else:
+        head = network = _network_of(model, tuple(images.shape[1:]), seed, device)
+        losses_of = _network_loss(network.denoiser, draw)
+        optimizer = Muon(head.parameters(), lr=10 * lr, adam_lr=lr, smallest=24)
+    head.requires_grad_(True)
     steps = max(1, count // batch)
-    losses = []
+    losses: list[float] = []
     bar = tqdm(
         range(steps), desc="variance", dynamic_ncols=True, disable=None if progress else True
     )
@@ -68,25 +99,96 @@ def fit_variance(
         if silent and time.monotonic() - told > _TELL_EVERY:
             print(f"{step * batch:,} of {steps * batch:,} images seen", file=sys.stderr, flush=True)
             told = time.monotonic()
-        for group in optimizer.param_groups:
-            group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
-        pick = torch.randint(len(images), (batch,), generator=generator)
-        clean = as_floats(images[pick])
-        sigma = log_uniform(batch, sigma_min, sigma_max, generator)
-        noisy = Denoising().noisy(clean, sigma, generator)
-        clean, noisy, sigma = (t.to(device) for t in (clean, noisy, sigma))
-        with torch.no_grad():
-            features, mean = denoiser.features_and_mean(noisy, sigma)
-            unit = denoiser.output_scale(per_item(sigma, noisy))
-            error = ((mean - clean) / unit).square()
-        # torch's channels-last group normalisation cannot go backward to parameters alone.
-        log_variance = head(features.requires_grad_())
-        loss = (log_variance + error * (-log_variance).exp()).mean() / 2
+        lowered, loss = losses_of()
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        lowered.backward()
+        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        optimizer.set_factor(min(1.0, (step + 1) / 20) * (1 - step / steps))
         optimizer.step()
         losses.append(loss.item())
         if step % 20 == 0:
             bar.set_postfix(loss=f"{sum(losses[-50:]) / len(losses[-50:]):.4f}")
     head.requires_grad_(False)
     return losses
+
+
+def learns_variance(model: nn.Module, sigma_min: float, sigma_max: float) -> bool:
+    """Whether `fit_variance` takes this model, trained for these noise levels.
+
+    A likelihood of a single noise level is asked at no other, and so never how sure it is.
+    """
+    known = all(hasattr(getattr(model, "config", None), name) for name in ("mean", "std"))
+    density = hasattr(model, "log_prob") and known and 0 < sigma_min < sigma_max
+    return isinstance(model, Denoiser) or density
+
+
+def _seeded(make: Callable[[], M], seed: int, device: torch.device) -> M:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make().to(device)
+
+
+def _network_of(
+    model: nn.Module, shape: tuple[int, ...], seed: int, device: torch.device
+) -> VarianceNetwork:
+    """The network that a model with a likelihood has as its head, or gets."""
+    head = getattr(model, "head", None)
+    if isinstance(head, VarianceNetwork):
+        return head
+    config: Any = model.config
+    mean, std = config.mean, config.std
+    network = _seeded(lambda: VarianceNetwork(variance_sizes(shape), mean, std), seed, device)
+    model.head = network
+    return network
+
+
+def _head_loss(
+    denoiser: Denoiser, draw: _Draw, passes: int, generator: torch.Generator
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The loss of a head, twice, on new images or on kept ones."""
+    kept: list[tuple[Tensor, Tensor]] = []
+    turn = 0
+
+    def losses() -> tuple[Tensor, Tensor]:
+        nonlocal turn
+        if turn % passes == 0:
+            clean, noisy, sigma = draw()
+            with torch.no_grad():
+                features, mean = denoiser.features_and_mean(noisy, sigma)
+                unit = denoiser.output_scale(per_item(sigma, noisy))
+                kept.append((features, ((mean - clean) / unit).square()))
+            del kept[:-_KEPT]
+            features, error = kept[-1]
+        else:
+            features, error = kept[int(torch.randint(len(kept), (), generator=generator))]
+        turn += 1
+        assert denoiser.head is not None
+        # torch's channels-last group normalisation cannot go backward to parameters alone.
+        log_variance = denoiser.head(features.detach().requires_grad_())
+        loss = _likelihood(log_variance, error)
+        return loss, loss
+
+    return losses
+
+
+def _network_loss(denoiser: Denoiser, draw: _Draw) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The denoising error with the loss of the head that reads the same features, and the latter
+    alone.
+    """
+
+    def losses() -> tuple[Tensor, Tensor]:
+        clean, noisy, sigma = draw()
+        features, mean = denoiser.features_and_mean(noisy, sigma)
+        error = ((mean - clean) / denoiser.output_scale(per_item(sigma, noisy))).square()
+        assert denoiser.head is not None
+        # The head takes the error as it is: a mean that lowers it by way of the variance would
+        # neglect whatever is unsure.
+        loss = _likelihood(denoiser.head(features), error.detach())
+        return error.mean() + 0.1 * loss, loss
+
+    return losses
+
+
+def _likelihood(log_variance: Tensor, error: Tensor) -> Tensor:
+    """Minus the mean log-likelihood of errors, without its constant."""
+    return (log_variance + error * (-log_variance).exp()).mean() / 2

@@ -41,7 +41,7 @@ class Gibbs(Sampler):
     sigma_max: float | None = None
     """first noise level; 3 spreads of the prior by default"""
     sigma_turn: float | None = None
-    """where Langevin dynamics take over; 7/6 spreads by default"""
+    """where Langevin dynamics take over; by default 7/6 spreads, or where the prior says"""
     sigma_min: float | None = None
     """last noise level; 0.1 spreads by default"""
     share: float = 0.61
@@ -67,18 +67,26 @@ class Gibbs(Sampler):
         check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
-        first, turn, last = problem.levels(
-            (self.sigma_max, self.sigma_turn, self.sigma_min), (3, 7 / 6, 0.1)
-        )
-        slow = round(self.share * self.steps)
+        first, turn, last = self._levels(problem, self.sigma_max, 3)
+        # Without noise levels below the turn there is nothing for Langevin steps to do.
+        share = self.share if turn > last else 1.0
+        slow = round(share * self.steps)
         yield from self._walk(problem, first_guess(problem), first, turn, last, slow)
 
     def resume(self, problem: Problem, clean: Tensor, sigma: float) -> Iterator[State]:
-        first, turn, last = problem.levels(
-            (sigma, self.sigma_turn, self.sigma_min), (1, 7 / 6, 0.1)
-        )
-        slow = round(self.share * self.steps) if first > turn else 0
+        first, turn, last = self._levels(problem, sigma, 1)
+        share = self.share if turn > last else 1.0
+        slow = round(share * self.steps) if first > turn else 0
         yield from self._walk(problem, clean, first, turn, last, slow)
+
+    def _levels(
+        self, problem: Problem, first: float | None, spreads: float
+    ) -> tuple[float, float, float]:
+        """The first noise level (so many spreads by default), the turn and the last one."""
+        turn = min(prior.turn_spreads for prior in problem.priors)
+        given = (first, self.sigma_turn, self.sigma_min)
+        found = problem.levels(given, (spreads, max(turn, 0.1), 0.1))
+        return found[0], found[1], found[2]
 
     def _walk(
         self, problem: Problem, clean: Tensor, first: float, turn: float, last: float, slow: int
