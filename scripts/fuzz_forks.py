@@ -18,6 +18,8 @@ from pathlib import Path
 PROGRESS = re.compile(r"training: |going on from |[\d,]+ of [\d,]+ images|basis \w+: warning: ")
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod",
           "os.link", "os.symlink", "shutil.rmtree", "shutil.move", "os.chown")  # fmt: skip
+LINKS = ("os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "shutil.rmtree")
+"""Those that do not follow a link under the name that they are given."""
 FOLDERS = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2, "os.rename": 2, "os.link": 2}
 """Where among the arguments of an event the open folders are that its names lie in."""
 
@@ -192,7 +194,11 @@ def note(
         # Removing a tree names files by the open folder that they lie in.
         opened = folders[place] if place < len(folders) else -1
         top = os.readlink(f"/proc/self/fd/{opened}") if opened >= 0 else os.getcwd()
-        path = os.path.realpath(os.path.join(top, os.fsdecode(name)))
+        path = os.path.join(top, os.fsdecode(name))
+        if event in LINKS:  # it is the link itself that is replaced or removed
+            path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        else:
+            path = os.path.realpath(path)
         inside = any(path == p or path.startswith(p + os.sep) for p in places)
         below = any(path.startswith(p + os.sep) for p in forbidden)
         own = any(path == p or path.startswith(p + os.sep) for p in places[:-1])

@@ -608,6 +608,25 @@ def test_rows_of_a_log_that_are_none_are_left_out(state, capsys):
     assert main(words) == 0
 
 
+@LINUX
+def test_a_log_does_not_lead_elsewhere(state, tmp_path_factory):
+    path, words, *_ = state
+    log, other = path.parent / "log.jsonl", tmp_path_factory.mktemp("other") / "mine"
+    good = read_log(path.parent)
+    words = [*words[:-4], "--images", "32", *words[-2:]]
+    log.unlink()
+    log.symlink_to(other)  # to nowhere
+    assert main(words) == 0
+    assert not other.exists() and not log.is_symlink() and read_log(path.parent)
+    other.write_text("".join(json.dumps(row) + "\n" for row in good))
+    before = other.read_text()
+    log.unlink()
+    log.symlink_to(other)
+    words[words.index("32")] = "48"
+    assert main(words) == 0
+    assert other.read_text() == before and read_log(path.parent)[: len(good)] == good
+
+
 def test_settings_are_checked_in_python_too():
     for name, value in {"batch": 0, "lr": "fast", "average": -1, "images": 1.5, "flip": 1}.items():
         with pytest.raises(BasisError, match=name):
@@ -810,12 +829,16 @@ def test_sources_that_are_no_numbers_are_matched_last():
 
 def test_a_scheduler_without_noise_levels_is_refused():
     diffusers = pytest.importorskip("diffusers")
-    from basis.adapters import DiffusersDenoiser
+    from basis.adapters import DiffusersDenoiser, from_diffusers
 
     network = diffusers.UNet2DModel(
         sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(4, 4),
         norm_num_groups=2, down_block_types=("DownBlock2D",) * 2, up_block_types=("UpBlock2D",) * 2,
     )  # fmt: skip
     DiffusersDenoiser(network, diffusers.DDPMScheduler())
+    for wrong in (1.5, "8", [8], [8, 8, 8], [8, "x"], True, -8, 2**40, {"a": 8}):
+        network.register_to_config(sample_size=wrong)
+        with pytest.raises(BasisError, match="sample_size"):
+            from_diffusers(network, diffusers.DDPMScheduler())
     with pytest.raises(BasisError, match="do not rise"):
         DiffusersDenoiser(network, diffusers.DDPMScheduler(beta_start=0.0, beta_end=0.0))

@@ -170,7 +170,13 @@ def from_diffusers(
         raise BasisError(
             "the model's configuration has no sample_size: give the side of its images"
         )
-    height, width = (sides, sides) if isinstance(sides, int) else tuple(sides)
+    pair = list(sides) if isinstance(sides, list | tuple) else [sides, sides]
+    if len(pair) != 2 or not all(type(side) is int and 1 <= side <= 65_536 for side in pair):
+        raise BasisError(
+            f"the model's sample_size must be a side of 1 to 65536, or two of them, not "
+            f"{sides!r:.60}"
+        )
+    height, width = pair
     low, high = module.sigma_range
     shape = (config.in_channels, height, width)
     name = name or "diffusers"

@@ -183,9 +183,12 @@ def append_log(folder: Path, row: Mapping[str, Any]) -> None:
 
 
 def trim_log(folder: Path, step: int) -> None:
-    """Drops the rows that an earlier run logged after its last saved state."""
+    """Drops the rows that an earlier run logged after its last saved state.
+
+    A link in place of the log becomes a file: what it leads to is not ours to write to.
+    """
     rows = read_log(folder)
     kept = [row for row in rows if row["step"] <= step]
-    if len(kept) < len(rows):
+    if len(kept) < len(rows) or (folder / LOG).is_symlink():
         with whole_file(folder / LOG) as path:
             path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
