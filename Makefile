@@ -15,7 +15,7 @@ page: .venv/ready-page
 
 # One process of one thread for each core: most tests are too small for threads.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 20
 
 # Tests that train for half a minute and more.
 test-slow: .venv/ready-dev
