@@ -167,7 +167,9 @@ def test_a_plan_is_told_apart_by_all_its_fields(tmp_path, digits_prior, monkeypa
     run = Counted(tmp_path / "cache", digits_prior)
     assert [run(effort=20)[1], run(effort=20)[1]] == [1, 0]
     plan = _separated.plan_for(20, 2)
-    monkeypatch.setattr(_separated, "plan_for", lambda *a: type(plan)(plan.rounds, certain=0.06))
+    monkeypatch.setattr(
+        _separated, "plan_for", lambda *a, **k: type(plan)(plan.rounds, certain=0.06)
+    )
     assert run(effort=20)[1] == 1
 
 
