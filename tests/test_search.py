@@ -91,6 +91,8 @@ def test_named_efforts():
     assert EFFORTS["fast"] * 2 <= 200 and EFFORTS["best"] * 2 <= 2000
     with pytest.raises(BasisError, match="fast, balanced, best or a number"):
         plan_for("most", 2)
+    with pytest.raises(BasisError, match="never ends: give at most 10,000,000"):
+        plan_for(10**24)
     with pytest.raises(BasisError, match="too small: give at least 8 for 2"):
         plan_for(3, 2)
 

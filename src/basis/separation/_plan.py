@@ -23,6 +23,7 @@ from basis.separation._words import DEFAULT_EFFORT, EFFORTS, Choice, Effort
 
 _MANY = 150  # network calls per source that are enough for several chains and second looks
 _STEPS = 40  # of one of several chains
+_MOST = 10**7  # evaluations that an effort may have: hours for one mixture
 _PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 48, 4 of 74, 7 of 142
 _STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
 
@@ -188,6 +189,8 @@ def plan_for(
         )
     else:
         budget = effort
+    if budget > _MOST:
+        raise BasisError(f"an effort of {budget} evaluations never ends: give at most {_MOST:,}")
     calls = budget // cost
     if calls < 4:
         raise BasisError(
