@@ -103,12 +103,10 @@ class Search:
             samples = self._draw(plan.draws, "draws", torch.arange(len(best)), None)
             if needs_order(problem.priors, problem.mixing):
                 samples = self._ordered(samples)
-        aligned = [align(x, best, self.allowed) for x in samples.unbind(1)]
         finished = (plan.polish or plan.rounds[-1]).finish
         verdict = judge(problem, best, finished=finished) if plan.verdict else None
-        return Found(
-            best, torch.stack(aligned, dim=1), energies, problem.spent, verdict, self._kept()
-        )
+        samples = self._aligned(samples, best)
+        return Found(best, samples, energies, problem.spent, verdict, self._kept())
 
     def _polish(self, r: Round, best: Tensor) -> Tensor:
         """The mean of chains about the best, and the best itself where one of them ran away.
@@ -116,8 +114,7 @@ class Search:
         A prior may answer with ever larger values on signals that carry no noise.
         """
         drawn = self._draw(r, "polish", torch.arange(len(best)), best, checked=False)
-        aligned = [align(x.nan_to_num(), best, self.allowed) for x in drawn.unbind(1)]
-        mean = settle(self.problem, torch.stack(aligned).mean(dim=0))
+        mean = settle(self.problem, self._aligned(drawn.nan_to_num(), best).mean(dim=1))
         stayed = torch.isfinite(drawn).flatten(1).all(dim=1)
         return torch.where(per_item(stayed, best).bool(), mean, best)
 
@@ -139,7 +136,7 @@ class Search:
         """The mean of candidates, (active, k, ...), exchangeable sources in one order."""
         mean = drawn[:, 0]
         for _ in range(3):  # the order that suits a mean better than the first of them
-            mean = torch.stack([align(x, mean, self.allowed) for x in drawn.unbind(1)]).mean(dim=0)
+            mean = self._aligned(drawn, mean).mean(dim=1)
         return settle(problem, mean) if settled else mean
 
     def _draw(
@@ -184,8 +181,13 @@ class Search:
 
     def _distance(self, drawn: Tensor, best: Tensor) -> Tensor:
         """The largest root-mean-square distance of any candidate from the best: (batch,)."""
-        far = [metrics.rms(align(x, best, self.allowed) - best) for x in drawn.unbind(1)]
+        apart = self._aligned(drawn, best) - best[:, None]
+        far = [metrics.rms(x) for x in apart.unbind(1)]
         return torch.stack(far).amax(dim=0).cpu()
+
+    def _aligned(self, drawn: Tensor, reference: Tensor) -> Tensor:
+        """Candidates, (batch, chains, k, ...), each in the order that is nearest to a reference."""
+        return torch.stack([align(x, reference, self.allowed) for x in drawn.unbind(1)], dim=1)
 
     def _kept(self) -> dict[float, Tensor]:
         if isinstance(self.keep, str):

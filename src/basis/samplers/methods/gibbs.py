@@ -68,16 +68,17 @@ class Gibbs(Sampler):
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, turn, last = self._levels(problem, self.sigma_max, 3)
-        # Without noise levels below the turn there is nothing for Langevin steps to do.
-        share = self.share if turn > last else 1.0
-        slow = round(share * self.steps)
+        slow = self._slow(turn, last)
         yield from self._walk(problem, first_guess(problem), first, turn, last, slow)
 
     def resume(self, problem: Problem, clean: Tensor, sigma: float) -> Iterator[State]:
         first, turn, last = self._levels(problem, sigma, 1)
-        share = self.share if turn > last else 1.0
-        slow = round(share * self.steps) if first > turn else 0
+        slow = self._slow(turn, last) if first > turn else 0
         yield from self._walk(problem, clean, first, turn, last, slow)
+
+    def _slow(self, turn: float, last: float) -> int:
+        """Steps above the turn: all, where no noise levels are below it for Langevin steps."""
+        return round((self.share if turn > last else 1.0) * self.steps)
 
     def _levels(
         self, problem: Problem, first: float | None, spreads: float
