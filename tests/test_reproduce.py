@@ -323,6 +323,9 @@ def test_sizes():
     def compute(ctx, section):
         section.text.append(f"{ctx.count(1000)}")
 
+    def compute_more(ctx, section):
+        section.text.append(f"{ctx.count(1000, most=5000)}")
+
     table = TableDefinition("x", "X", compute, sizes={"quick": 0.1, "full": 1.0})
     ctx = Context(ResultCache("nowhere"), size=0.5)
     assert [table.run(ctx, s).text for s in ("quick", "full", "0.2", 0.3, None)] == [
@@ -331,6 +334,12 @@ def test_sizes():
     for wrong in ("huge", "0", 2, "nan"):
         with pytest.raises(BasisError, match="a size is quick, full"):
             table.run(ctx, wrong)
+    larger = TableDefinition("x", "X", compute_more)
+    assert [larger.run(ctx, s).text for s in ("full", "whole", 3)] == [["1000"], ["5000"], ["3000"]]
+    # What cannot be measured on more is as in the full version.
+    assert TableDefinition("x", "X", compute).run(ctx, "whole").text == ["1000"]
+    with pytest.raises(BasisError, match="above 0 and up to 10, not 11"):
+        larger.run(ctx, 11)
 
 
 def test_every_file_holds_the_table_of_its_name():
@@ -387,7 +396,7 @@ def test_the_report_is_whole_and_escapes_what_it_shows(tmp_path):
 
 
 def test_bad_arguments_are_refused(capsys, tmp_path):
-    for size in ("huge", "0", "2"):
+    for size in ("huge", "0", "20"):
         assert main(["reproduce", "states", "--size", size, "--out", str(tmp_path / "o")]) == 2
         assert "a size is quick, full" in capsys.readouterr().err
     assert main(["reproduce", "states", "--data", "cats", "--out", str(tmp_path / "o")]) == 2

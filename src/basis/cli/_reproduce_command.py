@@ -18,7 +18,8 @@ names: all, or some of
 
 examples:
   basis reproduce all --size quick          a quick version of everything
-  basis reproduce mnist-split --size full   as many mixtures as published
+  basis reproduce mnist-split --size full   1,024 mixtures, hours
+  basis reproduce colour --size whole       distances of as many photos as the test set has
 
 The folder gets report.html, a single file, its tables as tables.md, and a cache of results: a run
 that was stopped goes on, a second run with the same settings is instant, and what depends on
@@ -44,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG.format(names=lines)
     parser.add_argument("names", nargs="+", choices=("all", *summaries), metavar="NAME")
     parser.add_argument(
-        "--size", default="quick", help="quick (the default), full, or a share such as 0.1"
+        "--size", default="quick", help="quick (the default), full, whole, or a share such as 0.1"
     )
     parser.add_argument("--data", default="mnist", help="mnist (the default) or sample")
     add_seed_and_device(parser)

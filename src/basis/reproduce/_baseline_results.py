@@ -43,7 +43,7 @@ def baseline_result(
     data = data or ctx.data
     truth = ctx.pairs(ctx.count(method.measured), protocol=protocol, data=data).sources
     # A fit of a twentieth of the effort would be no test of a method: fits shrink by the root.
-    size = math.sqrt(ctx.size)
+    size = math.sqrt(min(1.0, ctx.size))
 
     def compute() -> CachedResult:
         images = load_images(data, "train", root=ctx.root)

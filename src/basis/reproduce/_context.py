@@ -32,7 +32,8 @@ class Context:
 
     Args:
         cache: Where results are kept.
-        size: How much to do, as a share of the full version.
+        size: How much to do, as a share of the full version; above 1 what can be measured on more
+            is, and all else is as in the full version.
         seed: Seed of everything drawn.
         root: The data root.
         data: The set whose test images are mixed: mnist, or sample where there is none.
@@ -79,9 +80,15 @@ class Context:
         """The set of photos that is mixed."""
         return {"mnist": "cifar10", "sample": "sample-photos"}.get(self.data, self.data)
 
-    def count(self, full: int, least: int = 4) -> int:
-        """How many mixtures to take where the full version takes `full`."""
-        return max(least, round(full * self.size))
+    def count(self, full: int, least: int = 4, most: int | None = None) -> int:
+        """How many mixtures to take where the full version takes `full`.
+
+        Args:
+            full: Of a size of 1.
+            least: Of any size.
+            most: Of sizes above 1; as many as of 1 by default.
+        """
+        return max(least, min(round(full * self.size), most or full))
 
     def prior(self, name: str) -> Prior | None:
         """A prior by name; None where there is none (yet)."""

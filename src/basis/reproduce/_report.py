@@ -39,7 +39,7 @@ def build_report(
         names: Of tables, or "all".
         ctx: What they are made with.
         out: The folder of the two files.
-        size: "quick", "full" or a share of the full version.
+        size: "quick", "full", "whole" or a share of the full version.
         command: The command line that the report shows.
         on_section: Called with every section that is done.
     """

@@ -8,7 +8,8 @@ from basis import mixings, panels
 from basis.data import load_images
 from basis.reproduce._context import Context
 from basis.reproduce._definition import TableDefinition
-from basis.reproduce._photo_table import PAPER, distance_row, has_photos, prior_rows
+from basis.reproduce._photo_rows import PhotoRows
+from basis.reproduce._photo_table import PAPER, has_photos, prior_rows
 from basis.reproduce._section import Section, png
 from basis.reproduce._separated import posterior_draws
 from basis.separation import colouring
@@ -19,13 +20,12 @@ def compute(ctx: Context, section: Section) -> None:
     if not has_photos(ctx, section):
         return
     images = load_images(ctx.photos, "test", root=ctx.root)
-    truth = images.floats(torch.arange(min(ctx.count(1024), len(images))))[:, None]
+    count = min(ctx.count(1024, most=10_000), len(images))
+    truth = images.floats(torch.arange(count))[:, None]
     mixing = mixings.grey(truth.shape[2])
     grey = mixing(truth)[:, None].expand_as(truth)
-    rows = [distance_row(ctx, "the photos themselves", truth, truth)]
-    used = prior_rows(
-        ctx, section, rows, ("the grey photos", grey), truth, mixing, PAPER["grey"], colouring
-    )
+    rows = PhotoRows(ctx, ("the grey photos", grey), truth, PAPER["grey"]["plain"])
+    used = prior_rows(ctx, section, rows, mixing, PAPER["grey"], colouring, "photos")
     shown = min(4, len(truth))
     for prior, title in used:
         many = posterior_draws(
