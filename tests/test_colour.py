@@ -9,8 +9,10 @@ from PIL import Image
 import basis
 from basis import BasisError
 from basis.cli import main
+from basis.jobs import open_store
 from basis.nn import Denoiser, UNet, UNetConfig
 from basis.priors import GaussianMixture
+from basis.separation._colour_choice import far_apart
 from basis.store import describe_module, save_prior
 
 
@@ -31,6 +33,70 @@ def test_colours_are_those_of_the_prior_and_their_mean_is_the_photo(two_colours)
     red = coloured[0, :, 0].mean(dim=(1, 2))
     assert all(min(abs(r - 0.7), abs(r - 0.3)) < 0.05 for r in red.tolist())
     assert red.max() > 0.6 and red.min() < 0.4, "both explanations are drawn"
+
+
+@pytest.fixture
+def often_red():
+    """Flat tiles, three times as often reddish as bluish."""
+    means = torch.empty(2, 3, 4, 4, dtype=torch.float64)
+    for number, colour in enumerate(((0.7, 0.5, 0.3), (0.3, 0.5, 0.7))):
+        means[number] = torch.tensor(colour, dtype=torch.float64)[:, None, None]
+    return GaussianMixture(means, torch.tensor([1e-4, 1e-2]), torch.tensor([3.0, 1.0]))
+
+
+def test_the_most_plausible_colouring_is_first(often_red):
+    grey = torch.full((2, 1, 4, 4), 0.5, dtype=torch.float64)
+    coloured, result = basis.colorize(grey, often_red, samples=12)
+    assert result.energies.shape == (2, 12) and (result.energies.diff(dim=1) >= 0).all()
+    assert (result.energies[:, -1] > result.energies[:, 0]).all()
+    # The same colourings as without an order, and the result's samples are in that of the answer.
+    drawn, plain = basis.colorize(grey, often_red, samples=12, choose="first")
+    assert torch.equal(drawn.flatten(2).sum(dim=2).sort().values,
+                       coloured.flatten(2).sum(dim=2).sort().values)  # fmt: skip
+    assert not torch.equal(drawn, coloured) and (plain.energies == 0).all()
+    assert (result.samples[:, :, 0] - coloured).abs().max() < 1e-6
+    assert torch.equal(result.samples[:, 0], result.sources)
+    # What the energy prefers is the narrow colour, of which there is more in one place.
+    assert (coloured[:, 0, 0].mean(dim=(1, 2)) - 0.7).abs().max() < 0.05
+
+
+def test_colourings_far_apart_are_kept():
+    colours = torch.zeros(2, 5, 3, 16, 16)
+    for place, red in enumerate((0.0, 0.01, 0.3, 0.31, -0.2)):
+        colours[:, place, 0], colours[:, place, 2] = red, -red
+    energies = torch.tensor([[5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]])
+    # From the most plausible (-0.2; 0.0) the farthest, and so on; the most plausible first.
+    assert far_apart(colours, energies, 3).tolist() == [[4, 3, 1], [0, 3, 4]]
+    assert far_apart(colours, energies, 1).tolist() == [[4], [0]]
+    # A grain of pixels is no other colour.
+    grain = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0))
+    colours[:, 1] += 0.2 * (grain - grain.mean(dim=0))
+    assert far_apart(colours, energies, 3).tolist()[1] == [0, 3, 4]
+    alike = torch.zeros(1, 4, 3, 4, 4)
+    assert far_apart(alike, torch.zeros(1, 4), 3).tolist() == [[0, 1, 2]]
+
+
+def test_diverse_colourings_show_what_is_seldom_drawn(often_red):
+    grey = torch.full((8, 1, 4, 4), 0.5, dtype=torch.float64)
+    plain, _ = basis.colorize(grey, often_red, samples=2)
+    diverse, result = basis.colorize(grey, often_red, samples=2, diverse=True)
+    assert diverse.shape == plain.shape and result.samples.shape[1] == 2
+    both = [(c[:, 0, 0] - c[:, 1, 0]).abs().mean(dim=(1, 2)) > 0.3 for c in (plain, diverse)]
+    assert both[1].sum() > both[0].sum()
+    with pytest.raises(BasisError, match="diverse colourings need samples of 2 or more, not 1"):
+        basis.colorize(grey, often_red, diverse=True)
+
+
+def test_a_preview_takes_few_evaluations_at_the_size_of_the_prior(two_colours):
+    grey = torch.full((1, 1, 21, 33), 0.5, dtype=torch.float64)
+    coloured, result = basis.colorize(grey, two_colours, side=16, preview=True)
+    assert coloured.shape == (1, 1, 3, 21, 33) and result.sources.shape[3:] == (4, 4)
+    _, longer = basis.colorize(grey, two_colours, side=16)
+    assert result.evaluations < longer.evaluations / 10
+    assert (coloured.mean(dim=2) - grey).abs().max() < 1 / 255
+    for name, value in (("sampler", "gibbs"), ("effort", 30), ("steps", 9)):
+        with pytest.raises(BasisError, match=f"a preview has its own .* leave out {name}"):
+            basis.colorize(grey, two_colours, preview=True, **{name: value})
 
 
 def test_large_photos_keep_their_detail_and_get_one_colour(two_colours):
@@ -96,6 +162,17 @@ def test_the_command_writes_pictures(tmp_path, capsys):
     record = json.loads((tmp_path / "out" / "photo-run.json").read_text())
     assert record["drawn_at"] == [8, 10]
     assert record["largest_difference_from_grey_in_8_bit_steps"] < 1
+    assert record["energies"] == sorted(record["energies"]) and not record["preview"]
+    quick = [*words, "--preview", "--diverse", "--out", str(tmp_path / "quick")]
+    assert main(quick) == 0
+    again = json.loads((tmp_path / "quick" / "photo-run.json").read_text())
+    assert again["drawn_at"] == [8, 8] and again["preview"] and again["diverse"]
+    assert len(list((tmp_path / "quick").glob("photo-colours*.png"))) == 2
+    assert main([*words[:-1], "1", "--diverse", "--out", str(tmp_path / "o")]) == 2
+    assert "--diverse needs --samples of 2 or more" in capsys.readouterr().err
+    job = [*quick[:-2], "--job", "--size", "8", "--out", str(tmp_path / "job")]
+    assert main(job) == 0
+    assert open_store(tmp_path / "job")["colours"].shape == (1, 2, 3, 8, 8)
     assert main(["colorize", str(photo), "--prior", "mnist", "--out", str(tmp_path / "o")]) == 2
     assert "prior of colour images" in capsys.readouterr().err
     assert main(["colorize", str(tmp_path / "no.png"), "--prior", str(tmp_path / "tiny")]) == 2

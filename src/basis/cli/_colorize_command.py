@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from basis._errors import BasisError
 from basis._files import check_replaceable, check_room
 from basis._run_folder import RunFolder
 from basis.cli._arguments import (
@@ -22,6 +23,8 @@ EPILOG = """\
 examples:
   basis colorize photo.png                      three colourings; a photo's own colours are not used
   basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
+  basis colorize photo.png --preview            a look in seconds
+  basis colorize photo.png --diverse            three that are far apart in colour
   basis colorize sample-photos:4                one of the photos that ship with the package
   basis colorize photos/ --size 64 --workers 2  a folder, in shards; goes on where it was stopped
   basis colorize cifar10 --samples 1            all test photos of a data set
@@ -29,7 +32,8 @@ examples:
 Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are
 drawn at --side pixels along the longer side at most, through overlapping tiles where that is more
 than the prior was trained on, and laid over the photo at its own size. More pixels take longer and
-see less of the photo at once.
+see less of the photo at once. The most plausible colouring comes first; what the prior finds most
+plausible is often pale.
 """
 
 
@@ -40,6 +44,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prior", default="cifar10", metavar="NAME|DIR", help="default: cifar10")
     parser.add_argument("--samples", type=natural, default=3, help="colourings of each (3)")
     parser.add_argument("--side", type=natural, default=64, help="pixels colours are drawn at (64)")
+    parser.add_argument(
+        "--diverse",
+        action="store_true",
+        help="draw three times as many and keep those far apart in colour",
+    )
+    parser.add_argument(
+        "--preview", action="store_true", help="a look in seconds: few steps at the prior's size"
+    )
     add_seed_and_device(parser)
     parser.add_argument(
         "--size", type=natural, help="jobs: side to which photos are cut and scaled"
@@ -52,6 +64,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Colours every photo and writes its colourings, a panel and a record."""
+    if args.diverse and args.samples < 2:
+        raise BasisError("--diverse needs --samples of 2 or more")
     if wants_job(args, args.photos, MANY + 1):
         from basis.cli._colorize_job import colorize_as_job
 
@@ -84,6 +98,8 @@ def run(args: argparse.Namespace) -> None:
                 prior,
                 side=args.side,
                 samples=args.samples,
+                diverse=args.diverse,
+                preview=args.preview,
                 seed=args.seed,
                 progress=progress,
             )
@@ -102,6 +118,9 @@ def run(args: argparse.Namespace) -> None:
             "seed": args.seed,
             "prior": prior.describe(),
             "drawn_at": list(result.sources.shape[3:]),
+            "diverse": args.diverse,
+            "preview": args.preview,
+            "energies": result.energies[0].tolist(),
             "evaluations": result.evaluations,
             "largest_difference_from_grey_in_8_bit_steps": off,
         }

@@ -33,7 +33,16 @@ def colorize_as_job(args: argparse.Namespace) -> None:
 
     out = out_folder(args.out)
     stream = _grey_stream(args)
-    job = partial(colorize_job, stream, args.prior, out, side=args.side, samples=args.samples)
+    job = partial(
+        colorize_job,
+        stream,
+        args.prior,
+        out,
+        side=args.side,
+        samples=args.samples,
+        diverse=args.diverse,
+        preview=args.preview,
+    )
     store = run_job_command(args, "colouring", "photos", job)
     _write_panel(store, stream, out)
     if args.pictures:

@@ -129,6 +129,8 @@ def colorize_job(
     *,
     side: int = 64,
     samples: int = 3,
+    diverse: bool = False,
+    preview: bool = False,
     seed: int = 0,
     shard: int | None = None,
     workers: int | None = None,
@@ -146,7 +148,7 @@ def colorize_job(
     Args:
         grey: As `separate_job` takes mixtures, (n, 1, height, width) in [0, 1].
         prior: Of colour images.
-        side, samples, seed: As in `colorize`.
+        side, samples, diverse, preview, seed: As in `colorize`.
         out, shard, workers, scheduler, root, device, record, progress: As in `separate_job`.
     """
     stream = _stream(grey, prior)
@@ -154,22 +156,21 @@ def colorize_job(
         raise BasisError(f"grey photos must be (n, 1, height, width), not (n, {stream.shape})")
     given = _priors(prior)
     loaded = _load(given, root)
+    if diverse and samples < 2:
+        raise BasisError(f"diverse colourings need samples of 2 or more, not {samples}")
+    settings = {"side": side, "samples": samples, "seed": seed}
+    settings |= {"diverse": diverse, "preview": preview}
     recipe = Recipe(
         "colorize",
         given,
         tuple(stream.shape[1:]),
-        block_size(CHAINS, samples),
-        {"side": side, "samples": samples, "seed": seed},
+        block_size(CHAINS, samples * (3 if diverse else 1)),
+        settings,
         root=None if root is None else str(root),
         device=device,
         checksums=_checksums(given, loaded),
     )
-    identity = {
-        "side": side,
-        "samples": samples,
-        "seed": seed,
-        "priors": _identities(loaded),
-    }
+    identity = settings | {"priors": _identities(loaded)}
     job = Job(
         stream,
         recipe,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,13 @@ from basis._errors import BasisError
 from basis.data import MixtureFile, Observed, open_mixtures, read_observation
 from basis.mixings import grey as grey_mixing
 from basis.priors import Prior, Tiled
-from basis.separation._inputs import PriorLike, as_prior
+from basis.separation._colour_choice import DRAWN, by_plausibility, far_apart
+from basis.separation._inputs import PriorLike, as_prior, check_count
 from basis.separation._result import Progress, Result
 from basis.separation._separate import separate
+
+PREVIEW_STEPS = 14
+"""Steps of a preview."""
 
 
 def colorize(
@@ -25,6 +30,8 @@ def colorize(
     *,
     side: int = 64,
     samples: int = 1,
+    diverse: bool = False,
+    preview: bool = False,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
     device: torch.device | str | None = None,
@@ -33,9 +40,9 @@ def colorize(
     """Colours for grey photos whose channel mean they are.
 
     The colours are drawn at no more than `side` pixels along the longer side, through overlapping
-    tiles where that is more than the
-    prior was trained on, and laid over the photo at its own size: the eye takes its detail from the
-    grey.
+    tiles where that is more than the prior was trained on, and laid over the photo at its own size:
+    the eye takes its detail from the grey. Of several colourings the most plausible comes first, by
+    the denoising energy, unless `choose` says otherwise or they are those of an effort.
 
     Args:
         grey: (batch, 1, height, width), in [0, 1], a tensor or a numpy array: the channel mean, not
@@ -45,14 +52,20 @@ def colorize(
         prior: Of colour images, or its name or folder.
         side: Longest side that colours are drawn at; never below the prior's own.
         samples: Different colourings of each photo.
+        diverse: Draw three times as many, and keep the most plausible one and those that are far
+            from it and from each other in colour.
+        preview: A look in seconds: few steps at the prior's own size, whatever `side` says.
         device: Where to compute, as for `separate`.
         options: Of `separate`; a sampler or an effort, in place of what `colouring` says.
 
     Returns:
         (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the
-        range of colours allows it, and the result of the separation at the smaller size.
+        range of colours allows it, and the result of the separation at the smaller size, its
+        samples in the same order.
     """
     prior = as_prior(prior, device)
+    samples = check_count("samples", samples) or 1
+    _check_options(samples, diverse, preview, options)
     if not isinstance(side, int) or side < 1:
         raise BasisError(f"side must be a whole number of pixels, 1 or more, not {side!r}")
     channels, tile_height, tile_width = prior.shape
@@ -62,32 +75,68 @@ def colorize(
         )
     photo = _photos(grey)
     height, width = photo.shape[2:]
-    share = min(1.0, max(side, tile_height, tile_width) / max(height, width))
+    longest = max(tile_height, tile_width) if preview else max(side, tile_height, tile_width)
+    share = min(1.0, longest / max(height, width))
     small = (max(tile_height, round(height * share)), max(tile_width, round(width * share)))
     seen = photo
     if small != (height, width):
         seen = F.interpolate(photo, size=small, mode="bicubic", antialias=True).clamp(0, 1)
     tiled = prior if small == (tile_height, tile_width) else Tiled(prior, *small)
     if not {"sampler", "effort"} & set(options):
-        options = colouring(tiled) | options
+        steps = {"steps": PREVIEW_STEPS} if preview else {}
+        options = colouring(tiled, **steps) | options
     # An effort draws samples beside its answer; where one colouring is asked for, that is it.
-    answer = options.get("effort") is not None and samples == 1
+    effort = options.get("effort") is not None
+    answer, drawn = effort and samples == 1, samples * (DRAWN if diverse else 1)
+    if drawn > 1 and not effort:
+        options = {"choose": "energy"} | options
     result = separate(
         seen,
         tiled,
         mixing=grey_mixing(3),
-        samples=None if answer else samples,
+        samples=None if answer else drawn,
         seed=seed,
         progress=progress,
         **options,
     )
-    drawn = result.sources[:, None] if answer else result.samples
-    colours = drawn[:, :, 0] - seen[:, None]
+    if answer:
+        colours = result.sources - seen[:, None]
+    else:
+        result = _chosen(result, seen, samples, effort)
+        colours = result.samples[:, :, 0] - seen[:, None]
     if small != (height, width):
         flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
         colours = flat.unflatten(0, colours.shape[:2])
         colours = colours - colours.mean(dim=2, keepdim=True)
     return _within(photo[:, None], colours), result
+
+
+def _check_options(samples: int, diverse: bool, preview: bool, options: dict[str, Any]) -> None:
+    """Refuses what does not go together."""
+    if diverse and samples < 2:
+        raise BasisError(f"diverse colourings need samples of 2 or more, not {samples}")
+    given = [name for name in ("sampler", "effort", "steps") if options.get(name) is not None]
+    if preview and given:
+        raise BasisError(f"a preview has its own sampler and steps: leave out {given[0]}, or it")
+
+
+def _chosen(result: Result, seen: Tensor, count: int, effort: bool) -> Result:
+    """A result with the colourings that are shown alone, the most plausible first."""
+    drawn = result.samples.shape[1]
+    energies = result.energies
+    if effort:  # those of its search, and not of its draws
+        energies = energies.new_zeros(len(result.samples), drawn)
+    if drawn > count:
+        order = far_apart(result.samples[:, :, 0] - seen[:, None], energies, count)
+    else:
+        order = by_plausibility(energies)
+    rows = torch.arange(len(order))[:, None]
+    return dataclasses.replace(
+        result,
+        samples=result.samples[rows, order],
+        energies=energies[rows, order],
+        kept={sigma: state[rows, order] for sigma, state in result.kept.items()},
+    )
 
 
 def colouring(prior: Prior, steps: int = 98) -> dict[str, Any]:
