@@ -82,6 +82,7 @@ class _Maker(Parts):
         photos = [self.file(PICTURES) for _ in range(self.rng.choice([1, 1, 2]))]
         prior = "tiny3" if self.rng.random() < 0.8 else self.prior()
         words = [*photos, "--prior", prior, "--samples", self.number("1"), "--out", self.out()]
+        words += [*self.maybe(0.3, "--preview"), *self.maybe(0.3, "--diverse")]
         return [*words, "--side", self.number("8")]
 
     def mix(self) -> list[str]:
