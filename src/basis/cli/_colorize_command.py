@@ -33,7 +33,7 @@ Grey is the mean of red, green and blue and is kept; a weighted luminance may mo
 drawn at --side pixels along the longer side at most, through overlapping tiles where that is more
 than the prior was trained on, and laid over the photo at its own size. More pixels take longer and
 see less of the photo at once. The most plausible colouring comes first; what the prior finds most
-plausible is often pale.
+plausible may be pale.
 """
 
 
