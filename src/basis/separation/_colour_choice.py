@@ -24,8 +24,8 @@ def far_apart(colours: Tensor, energies: Tensor, count: int) -> Tensor:
     """The places of colourings far apart in colour, the most plausible first: (batch, count).
 
     The most plausible one is always kept, and then, one at a time, the one that is farthest from
-    those that are kept. (The least plausible are not left out first: the energy seems to prefer pale
-    colours, so that what is left would be of one kind.)
+    those that are kept. (The least plausible are not left out first: the energy seems to prefer
+    pale colours, so that what is left would be of one kind.)
 
     Args:
         colours: What was added to the grey, (batch, samples, 3, height, width).
