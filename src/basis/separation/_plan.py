@@ -243,6 +243,8 @@ def _climb(steps: int) -> Round:
     """The polish: without noise from the best answer to the mode about it.
 
     For a Gaussian posterior that is its mean. On digits 16 steps of one chain come nearer to the
-    truth than the mean of eight chains of five steps.
+    truth than the mean of eight chains of five steps. It begins where modes are decided: from more
+    noise a climb leaves the right mode of three sources for another, and with the mixture weighed
+    little its last steps go into meeting it.
     """
-    return Round(1, Ascent(steps=steps), 2.0)
+    return Round(1, Ascent(steps=steps, momentum=0.7, weight=64.0), 7 / 6)
