@@ -1,6 +1,7 @@
 """A likelihood that learns its gradient from a teacher, on the states that separations visit."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,9 +10,18 @@ from torch import nn
 from basis import BasisError
 from basis.cli import main
 from basis.mixings import mixture
-from basis.priors import GaussianMixture
+from basis.priors import GaussianMixture, LikelihoodPrior
 from basis.store import load_prior
-from basis.training import Taught, TrainConfig, Trainer, Visited, one_sigma, read_state, train
+from basis.training import (
+    Taught,
+    TrainConfig,
+    Trainer,
+    Visited,
+    fit_variance,
+    one_sigma,
+    read_state,
+    train,
+)
 
 SHAPE = (1, 2, 2)
 MEANS = torch.stack([torch.full(SHAPE, -1.0), torch.full(SHAPE, 1.0)])
@@ -116,6 +126,24 @@ def test_training_comes_near_to_the_teacher(tmp_path):
         errors[images] = (wrong / sigma.square()).mean().item()
     assert errors[config.images] < 0.3 * errors[32]
     assert prior.card.training["config"]["teacher"] == teacher.name
+
+
+def test_the_variance_is_learned_from_the_teacher_too():
+    """Between the modes it is large and at them small, whatever the mean of the model is."""
+    teacher, model = exact(), OneMode()
+    model.config = SimpleNamespace(mean=-0.5, std=0.9)
+    data = teacher.sample(256, torch.Generator().manual_seed(0))
+    before = torch.get_rng_state()
+    settings = {"count": 64 * 150, "sigma_min": 0.1, "sigma_max": 3.0, "batch": 64}
+    losses = fit_variance(model, data, teacher=teacher, progress=False, **settings)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert sum(losses[-20:]) < sum(losses[:20])
+    x = torch.linspace(-1.2, 1.2, 9).view(-1, 1, 1, 1).expand(-1, *SHAPE).contiguous()
+    prior = LikelihoodPrior(model, SHAPE, 0.1, 3.0, low=None, high=None)
+    for sigma in (0.8, 1.5):
+        known, found = teacher.moments(x, sigma)[1], prior.moments(x, sigma)[1]
+        assert (found / known).log().abs().mean() < 0.4
+    assert (model.mean == 0).all()
 
 
 def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):

@@ -59,14 +59,7 @@ class Taught(Likelihood):
         unit: float,
     ) -> Taught:
         """With as many visited states as images in a batch, at levels that the teacher knows."""
-        low, high, _ = config.noise
-        low, high = max(low, teacher.sigma_min), min(high, teacher.sigma_max)
-        if not 0 < low <= high:
-            raise BasisError(
-                f"teacher {teacher.name!r} knows noise levels from {teacher.sigma_min:g} to "
-                f"{teacher.sigma_max:g}, of which none above 0 are trained"
-            )
-        visited = Visited(images, (config.batch + 1) // 2, teacher.spread, low, high)
+        visited = Visited.known_to(teacher, images, (config.batch + 1) // 2, *config.noise[:2])
         return cls(teacher, visited, config.score, spread, steps=steps, unit=unit)
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:

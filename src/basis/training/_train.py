@@ -86,8 +86,8 @@ def train(
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         teacher: A prior, or its name or folder, whose denoising the gradient of a model with a
-            likelihood learns, on noised items and on states that separations of two items visit;
-            `config.teacher` by default.
+            likelihood learns, on noised items and on states that separations of two items visit,
+            and whose variance the network of its variance learns; `config.teacher` by default.
         variance_images: Items seen at the end of a finished run to learn how sure the network is of
             each value, and no more than the run itself saw; 0 for none. With a config of 0 images
             this is all that is done with the prior given as `init`.
@@ -168,6 +168,7 @@ def train(
             name=name,
             variance_images=max(0, variance_images),
             head=head,
+            teacher=guide,
             progress=progress,
         )
         if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from basis._errors import BasisError
 from basis._tensors import per_item
 from basis.mixings import mixture
+from basis.priors import Prior
 from basis.samplers import Gibbs, geometric
 from basis.training._signals import as_floats
 
@@ -46,6 +48,19 @@ class Visited:
         self.tensors: dict[str, Tensor] = {}
         """What the next step depends on: the states (chains, 2, *shape), the mixtures, and the
         places of their noise levels."""
+
+    @classmethod
+    def known_to(
+        cls, teacher: Prior, images: Tensor, count: int, sigma_min: float, sigma_max: float
+    ) -> Visited:
+        """Chains at those of the noise levels that a teacher knows."""
+        low, high = max(sigma_min, teacher.sigma_min), min(sigma_max, teacher.sigma_max)
+        if not 0 < low <= high:
+            raise BasisError(
+                f"teacher {teacher.name!r} knows noise levels from {teacher.sigma_min:g} to "
+                f"{teacher.sigma_max:g}, of which none above 0 are trained"
+            )
+        return cls(images, max(1, count), teacher.spread, low, high)
 
     def states(self) -> tuple[Tensor, Tensor]:
         """Where the chains are, (2 count, channels, *size), and the noise levels, (2 count,)."""
