@@ -223,7 +223,7 @@ class WideCoupling(Coupling):
             head_width=min(32, width),
             embedding=config.embedding,
         )
-        self.half, self.network = half, UNet(sizes)
+        self.shown, self.network = half, UNet(sizes)
         self.network.use_plain_attention()
         self.network.embed = nn.Sequential()  # the flow's own takes its place
 
@@ -231,7 +231,7 @@ class WideCoupling(Coupling):
         network = self.network
         if emb is None:
             emb = kept.new_zeros(len(kept), network.config.embedding)
-        blank = kept.new_zeros(len(kept), network.config.channels - self.half, *kept.shape[2:])
+        blank = kept.new_zeros(len(kept), network.config.channels - self.shown, *kept.shape[2:])
         return network.read(network.hidden(torch.cat([kept, blank], dim=1), emb))
 
     def start(self, x: Tensor, emb: Tensor | None) -> None:

@@ -272,8 +272,9 @@ class Trainer:
             packed = self.optimizer.state_dict()
             self.optimizer.load_state_dict({**packed, "state": state})
             self.generator.set_state(tensors["generator"])
-            own = {n: t for n, t in tensors.items() if n.startswith("objective.")}
-            self.objective.load({n.removeprefix("objective."): t for n, t in own.items()})
+            mark = "objective."
+            saved = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
+            self.objective.load(saved)
         self.step, self.seconds = meta["step"], meta["seconds"]
         self.average.n_averaged.fill_(self.step)
 
