@@ -142,7 +142,9 @@ def test_the_variance_is_learned_from_the_teacher_too():
     prior = LikelihoodPrior(model, SHAPE, 0.1, 3.0, low=None, high=None)
     for sigma in (0.8, 1.5):
         known, found = teacher.moments(x, sigma)[1], prior.moments(x, sigma)[1]
-        assert (found / known).log().abs().mean() < 0.4
+        first = 0.81 * sigma**2 / (0.81 + sigma**2)  # what it knew untrained
+        off, start = ((v / known).log().abs().mean() for v in (found, torch.full_like(x, first)))
+        assert off < 0.5 * start
     assert (model.mean == 0).all()
 
 
