@@ -26,6 +26,8 @@ KINDS = [
     {"conditioned": True},
     {"conditioned": True, "coupling": "additive", "learned_top": False},
     {"channels": 3, "size": 4, "levels": 1, "learned_top": False},
+    {"conditioned": True, "wide": 2, "wide_width": 8},
+    {"wide": 2, "wide_width": 8, "lu": False, "coupling": "additive", "size": 6, "levels": 1},
 ]
 
 
@@ -186,3 +188,22 @@ def test_normflows_agrees():
     (a,) = torch.autograd.grad(found.sum(), x)
     (b,) = torch.autograd.grad(total.sum(), x)
     assert torch.allclose(a, b, atol=1e-7)
+
+
+def test_wide_steps_see_the_whole_picture_and_begin_as_nothing():
+    plain = small(conditioned=True)
+    torch.manual_seed(1)
+    wide = Glow(GlowConfig(**{**vars(plain.config), "wide": 2, "wide_width": 8})).double()
+    own = {n: t for n, t in wide.state_dict().items() if n.startswith("wide.")}
+    wide.load_state_dict(own | plain.state_dict())
+    x = torch.rand(2, 1, 8, 8, dtype=torch.float64, requires_grad=True)
+    sigma = torch.tensor([0.1, 0.7], dtype=torch.float64)
+    assert torch.allclose(wide.log_prob(x, sigma), plain.log_prob(x, sigma))
+    with torch.no_grad():
+        for p in wide.wide.parameters():
+            p.add_(0.1 * torch.randn(p.shape, dtype=p.dtype))
+    changed = wide.wide[0](torch.nn.functional.pixel_unshuffle(x, 2), wide.embed(sigma))[0]
+    (seen,) = torch.autograd.grad(changed[0, -1, 0, 0], x)  # a corner, by one step
+    assert (seen[0, 0, -2:, -2:] != 0).any() and seen[1].abs().max() == 0
+    with pytest.raises(ValueError, match="wide must be even"):
+        Glow(GlowConfig(wide=3))

@@ -110,6 +110,8 @@ def _shown(value: Any) -> str:
 
 def _converter(hint: Any, least: int) -> Callable[[str], Any]:
     kinds = {kind for kind in (hint, *get_args(hint)) if isinstance(kind, type)}
+    if str in kinds:
+        return str
     return _whole_number(least) if int in kinds else number
 
 

@@ -13,6 +13,8 @@ class GlowConfig:
     """Sizes of a `Glow`.
 
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels.
+    Before them may be `wide` steps whose couplings are U-Nets with attention and see the whole
+    picture; they begin as the identity, so that a flow without them can be started from.
     `lu` keeps the 1x1 convolutions as triangular factors; the published weights are plain matrices.
     `scale` is how an affine coupling bounds its scale: "sigmoid" as published, "bounded" in both
     directions and in what its network is shown, which stays invertible on inputs far from the
@@ -24,6 +26,8 @@ class GlowConfig:
     levels: int = size_field(2, "halvings of the side", most=16)
     depth: int = size_field(8, "steps per level")
     width: int = size_field(96, "hidden channels of a coupling")
+    wide: int = size_field(0, "steps with U-Nets before all others, an even number", least=0)
+    wide_width: int = size_field(32, "channels of such a U-Net's finest level")
     coupling: Literal["affine", "additive"] = size_field("affine", "kind of coupling")
     scale: Literal["bounded", "sigmoid"] = size_field(
         "bounded", "how an affine coupling bounds its scale", flag=False

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.families import GlowConfig
+from basis.families import GlowConfig, UNetConfig
+from basis.nn._unet import UNet
 
 LOGSCALE = 3.0
 REACH = 16.0
@@ -145,7 +146,10 @@ class Coupling(nn.Module):
         super().__init__()
         half = channels // 2
         self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
-        out = channels if self.affine else half
+        self._build(half, channels if self.affine else half, config)
+
+    def _build(self, half: int, out: int, config: GlowConfig) -> None:
+        """The network, from half of the channels to numbers for the other half."""
         self.conv0 = EdgeConv(half, config.width, 3)
         self.norm0 = ActNorm(config.width)
         self.conv1 = EdgeConv(config.width, config.width, 1)
@@ -205,6 +209,35 @@ class Coupling(nn.Module):
         self.norm1.start(self.conv1(F.relu(self.norm0(h))))
 
 
+class WideCoupling(Coupling):
+    """A coupling whose network is a small U-Net with attention, and so sees the whole picture."""
+
+    def _build(self, half: int, out: int, config: GlowConfig) -> None:
+        levels = 1 if config.size % 4 else 2
+        width = config.wide_width
+        sizes = UNetConfig(
+            channels=out,
+            fold=1,
+            widths=(width, 2 * width)[:levels],
+            blocks=(1, 2)[:levels],
+            head_width=min(32, width),
+            embedding=config.embedding,
+        )
+        self.shown, self.network = half, UNet(sizes)
+        self.network.use_plain_attention()
+        self.network.embed = nn.Sequential()  # the flow's own takes its place
+
+    def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
+        network = self.network
+        if emb is None:
+            emb = kept.new_zeros(len(kept), network.config.embedding)
+        blank = kept.new_zeros(len(kept), network.config.channels - self.shown, *kept.shape[2:])
+        return network.read(network.hidden(torch.cat([kept, blank], dim=1), emb))
+
+    def start(self, x: Tensor, emb: Tensor | None) -> None:
+        """Nothing: its norms take their scale from what they see."""
+
+
 class Step(nn.Module):
     """Actnorm, 1x1 convolution, coupling."""
 
@@ -237,3 +270,20 @@ class Step(nn.Module):
         self.norm.start(x)
         self.coupling.start(self.mix(self.norm(x)), emb)
         return self(x, emb)[0]
+
+
+class WideStep(Step):
+    """A step with a `WideCoupling`, which at first does no more than exchange the halves."""
+
+    def __init__(self, channels: int, config: GlowConfig) -> None:
+        super().__init__(channels, config)
+        self.coupling = WideCoupling(channels, config)
+        swap = torch.eye(channels).roll(channels // 2, dims=0)
+        with torch.no_grad():
+            if self.mix.lu:
+                for part in (self.mix.log_s, self.mix.lower, self.mix.upper):
+                    part.zero_()
+                self.mix.permutation.copy_(swap)
+                self.mix.sign.fill_(1.0)
+            else:
+                self.mix.weight.copy_(swap)

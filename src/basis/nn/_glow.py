@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from basis._tensors import per_item
 from basis.families import GlowConfig
-from basis.nn._flow_layers import Shift, Step, ZeroConv
+from basis.nn._flow_layers import Shift, Step, WideStep, ZeroConv
 from basis.nn._levels import LevelEmbedding
 
 __all__ = ["Glow", "bits_per_dimension"]
@@ -46,11 +46,16 @@ class Glow(nn.Module):
                 f"{config.levels} levels need a side divisible by {2**config.levels}, "
                 f"not {config.size}"
             )
+        if config.wide % 2:
+            raise ValueError(
+                f"wide must be even, for such steps exchange halves, not {config.wide}"
+            )
         self.config = config
         self.embed = LevelEmbedding(config.embedding) if config.conditioned else None
         self.flows, self.splits = nn.ModuleList(), nn.ModuleList()
         self.split_levels = nn.ModuleList()
         channels = config.channels
+        self.wide = nn.ModuleList(WideStep(4 * channels, config) for _ in range(config.wide))
         for level in range(config.levels):
             channels *= 4
             self.flows.append(nn.ModuleList(Step(channels, config) for _ in range(config.depth)))
@@ -94,8 +99,8 @@ class Glow(nn.Module):
             if level < last:
                 mean, log_std = self._split_prior(level, h, emb)
                 h = torch.cat([h, mean + log_std.exp() * latents[level]], dim=1)
-            for step in reversed(cast(nn.ModuleList, self.flows[level])):
-                h = cast(Step, step).inverse(h, emb)
+            for step in reversed(self._steps(level)):
+                h = step.inverse(h, emb)
             h = F.pixel_shuffle(h, 2)
         return self.config.mean + h * self._spread(sigma, h)
 
@@ -115,10 +120,10 @@ class Glow(nn.Module):
         """Sets every actnorm from a batch of images, as data-dependent initialisation does."""
         emb = self._emb(sigma)
         h = (x - self.config.mean) / self._spread(sigma, x)
-        for level, flow in enumerate(self.flows):
+        for level in range(self.config.levels):
             h = F.pixel_unshuffle(h, 2)
-            for step in cast(nn.ModuleList, flow):
-                h = cast(Step, step).start(h, emb)
+            for step in self._steps(level):
+                h = step.start(h, emb)
             if level < self.config.levels - 1:
                 h, _ = h.chunk(2, dim=1)
         self.started.fill_(1.0)
@@ -132,9 +137,9 @@ class Glow(nn.Module):
         total = -pixels * spread.flatten(1).log().sum(dim=1).expand(len(x))
         latents = []
         last = self.config.levels - 1
-        for level, flow in enumerate(self.flows):
+        for level in range(self.config.levels):
             h = F.pixel_unshuffle(h, 2)
-            for step in cast(nn.ModuleList, flow):
+            for step in self._steps(level):
                 h, log_det = step(h, emb)
                 total = total + log_det
             if level < last:
@@ -148,6 +153,11 @@ class Glow(nn.Module):
             total = total + log_normal.flatten(1).sum(dim=1)
             latents.append(white)
         return latents, total
+
+    def _steps(self, level: int) -> list[Step]:
+        """The steps of a level in order."""
+        steps = [*(() if level else self.wide), *cast(nn.ModuleList, self.flows[level])]
+        return cast(list[Step], steps)
 
     def _emb(self, sigma: Tensor) -> Tensor | None:
         return None if self.embed is None else self.embed(sigma)

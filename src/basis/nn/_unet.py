@@ -136,7 +136,10 @@ class UNet(nn.Module):
     def features(self, x: Tensor, label: Tensor) -> Tensor:
         """The last hidden state, (batch, widths[0], *size / fold)."""
         angle = label[:, None] * self.frequencies
-        emb = self.embed(torch.cat([angle.sin(), angle.cos()], dim=1))
+        return self.hidden(x, self.embed(torch.cat([angle.sin(), angle.cos()], dim=1)))
+
+    def hidden(self, x: Tensor, emb: Tensor) -> Tensor:
+        """The same from the numbers that describe the noise level, (batch, embedding)."""
         h = _fold(x, self.config.fold)
         h = torch.cat([h, torch.ones_like(h[:, :1])], dim=1)
         h = self.enter(_dense(h))

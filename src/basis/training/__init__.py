@@ -20,9 +20,11 @@ if TYPE_CHECKING:
         one_sigma,
     )
     from basis.training._state_files import read_log, read_state
+    from basis.training._teaching import Taught
     from basis.training._train import train
     from basis.training._trainer import Trainer
     from basis.training._variance import fit_variance
+    from basis.training._visited import Visited
 
 # The command line asks for the settings alone, which must not cost an import of torch.
 _HOMES = {
@@ -31,8 +33,10 @@ _HOMES = {
     "Likelihood": "_objectives",
     "Muon": "_muon",
     "PAPER_SIGMAS": "_ladder",
+    "Taught": "_teaching",
     "TrainConfig": "_config",
     "Trainer": "_trainer",
+    "Visited": "_visited",
     "discrete_sigmas": "_sigmas",
     "fit_variance": "_variance",
     "focused_sigmas": "_sigmas",
@@ -54,8 +58,10 @@ __all__ = [
     "DualScore",
     "Likelihood",
     "Muon",
+    "Taught",
     "TrainConfig",
     "Trainer",
+    "Visited",
     "discrete_sigmas",
     "fit_variance",
     "focused_sigmas",

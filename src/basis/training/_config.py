@@ -59,6 +59,11 @@ class TrainConfig:
     score: float = _setting(
         2.0, "likelihood models: weight of their gradient's denoising error", at_least=0.0
     )
+    teacher: str | None = _setting(
+        None,
+        "likelihood models: prior whose denoising their gradient learns, on noised images and on "
+        "states that separations visit",
+    )
     dual: float = _setting(
         1.0, "energies: weight of the error of their slope over noise levels", at_least=0.0
     )

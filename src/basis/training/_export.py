@@ -12,7 +12,7 @@ from torch import nn
 
 from basis.families import Family, describe_module
 from basis.nn import Denoiser, Energy
-from basis.priors import LikelihoodPrior
+from basis.priors import LikelihoodPrior, Prior
 from basis.store import save_prior
 from basis.training._config import TrainConfig
 from basis.training._dual_score import normalise
@@ -30,6 +30,7 @@ def export_prior(
     name: str | None,
     variance_images: int,
     head: nn.Module | None,
+    teacher: Prior | None = None,
     progress: bool,
 ) -> Path:
     """Writes the averaged weights with their card into the run's folder.
@@ -42,6 +43,7 @@ def export_prior(
         variance_images: Images to see for learning the variance, minutes, done anew whenever a run
             is exported; 0 for none.
         head: A variance head to go on from.
+        teacher: A prior to learn the variance from.
         progress: Whether to show a progress bar.
     """
     module = copy.deepcopy(trainer.average.module)
@@ -74,6 +76,7 @@ def export_prior(
         sigma_max=high,
         # A whole network learns more from many steps than from large ones.
         batch=128 if isinstance(module, Denoiser) else 64,
+        teacher=teacher,
         progress=progress,
     )
     tail = losses[-50:]

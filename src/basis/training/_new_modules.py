@@ -96,8 +96,10 @@ def start_from(
         # A variance head is not part of what is trained; it is fitted to the network at the end.
         weights = source.state_dict()  # type: ignore[union-attr]
         own = {n: t for n, t in weights.items() if not n.startswith("head.")}
-        # A denoiser has no constant to start an energy's from.
-        blank = {n: t for n, t in module.state_dict().items() if n.startswith("constant.")}
+        # A denoiser has no constant to start an energy's from, and a flow may have no wide steps,
+        # which change nothing at first.
+        new = ("constant.", "wide.")
+        blank = {n: t for n, t in module.state_dict().items() if n.startswith(new)}
         module.load_state_dict(blank | own)
     except (AttributeError, RuntimeError) as error:
         raise BasisError(

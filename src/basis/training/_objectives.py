@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
@@ -33,8 +34,16 @@ class Objective(Protocol):
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         """The figure for each image, (batch,)."""
 
+    def tensors(self) -> dict[str, Tensor]:
+        """What the next loss depends on beside its arguments, to be saved with a run."""
+        return {}
 
-class Denoising:
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes `tensors()` back from a state; raises ValueError where they do not fit."""
+        return
+
+
+class Denoising(Objective):
     """Denoising score matching, in units where 1 is the error of a network that outputs zero.
 
     Args:
@@ -64,7 +73,7 @@ class Denoising:
         return error / sigma.square()
 
 
-class Likelihood:
+class Likelihood(Objective):
     """Code length in bits per dimension of noisy images.
 
     Args:
@@ -103,16 +112,27 @@ class Likelihood:
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         if not self.score or not bool((sigma > 0).any()):
             return self.validate(model, clean, noisy, sigma).mean()
+        code, gradient = self.code_and_gradient(model, noisy, sigma)
+        return code.mean() + self.score * self.errors(gradient, noisy, clean, sigma).mean()
+
+    def code_and_gradient(
+        self, model: nn.Module, noisy: Tensor, sigma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Code length, (batch,), and grad log p in nats, both to be differentiated once more."""
         point = noisy.detach().requires_grad_()
-        code = self.validate(model, clean, point, sigma)
-        nats = code.sum() * (-clean[0].numel() * math.log(2))
+        code = self.validate(model, point, point, sigma)
+        nats = code.sum() * (-noisy[0].numel() * math.log(2))
         (gradient,) = torch.autograd.grad(nats, point, create_graph=True)
+        return code, gradient
+
+    def errors(self, gradient: Tensor, noisy: Tensor, clean: Tensor, sigma: Tensor) -> Tensor:
+        """How far a gradient leads from clean signals, (batch,); without noise nowhere."""
         s = per_item(sigma, clean)
         # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing
         # to compare with.
         error = (s * gradient + (noisy - clean) / s.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
         error = error * (1 + (sigma / self.spread).square())
-        return code.mean() + self.score * torch.where(sigma > 0, error, 0.0).mean()
+        return torch.where(sigma > 0, error, 0.0)
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         log_prob = model.log_prob(noisy, sigma)  # type: ignore[operator]

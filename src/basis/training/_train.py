@@ -36,6 +36,7 @@ from basis.training._sigmas import (
 )
 from basis.training._signals import Signals, as_floats, as_signals, noise_unit
 from basis.training._state_files import STATE, read_meta
+from basis.training._teaching import Taught, find_teacher
 from basis.training._trainer import Trainer
 from basis.training._variance import learns_variance
 
@@ -53,6 +54,7 @@ def train(
     held_out: int | None = None,
     init: str | Path | Prior | None = None,
     single: float | None = None,
+    teacher: str | Path | Prior | None = None,
     variance_images: int = 100_000,
     energy_pairs: int = 64,
     about_data: Mapping[str, Any] | None = None,
@@ -83,6 +85,9 @@ def train(
             larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
+        teacher: A prior, or its name or folder, whose denoising the gradient of a model with a
+            likelihood learns, on noised items and on states that separations of two items visit,
+            and whose variance the network of its variance learns; `config.teacher` by default.
         variance_images: Items seen at the end of a finished run to learn how sure the network is of
             each value, and no more than the run itself saw; 0 for none. With a config of 0 images
             this is all that is done with the prior given as `init`.
@@ -110,6 +115,8 @@ def train(
     if single is not None:
         _check_single(kind, single)
         config = replace(config, sigma_min=single, sigma_max=single)
+    guide = find_teacher(teacher or config.teacher, kind, signals, config.score, root, device)
+    config = replace(config, teacher=guide.name if guide else None)
     conditioned = single is None
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
     head = start_from(module, init, root) if init is not None else None
@@ -131,7 +138,7 @@ def train(
                 "data": {"name": signals.name, "images": kept, **(about_data or {})},
             },
             sigmas=sigmas,
-            objective=_objective(kind, config, signals, unit),
+            objective=_objective(kind, config, signals, unit, kept, guide),
             device=device,
             compiled=compiled,
         )
@@ -161,6 +168,7 @@ def train(
             name=name,
             variance_images=max(0, variance_images),
             head=head,
+            teacher=guide,
             progress=progress,
         )
         if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
@@ -270,10 +278,20 @@ def _noise_levels(
     return focused_sigmas(config), config
 
 
-def _objective(family: Family, config: TrainConfig, signals: Signals, unit: float) -> Objective:
+def _objective(
+    family: Family,
+    config: TrainConfig,
+    signals: Signals,
+    unit: float,
+    kept: int,
+    teacher: Prior | None,
+) -> Objective:
     if family.objective == "denoising":
         return Denoising(unit)
     if family.objective == "energy":
         return DualScore(config.dual, unit)
     steps = 255 if signals.values.dtype == torch.uint8 else 0
-    return Likelihood(config.score, signals.moments()[1], steps=steps, unit=unit)
+    spread = signals.moments()[1]
+    if teacher is None:
+        return Likelihood(config.score, spread, steps=steps, unit=unit)
+    return Taught.of(teacher, signals.values[:kept], config, spread, steps=steps, unit=unit)

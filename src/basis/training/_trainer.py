@@ -243,6 +243,7 @@ class Trainer:
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
         tensors["generator"] = self.generator.get_state()
+        tensors |= {f"objective.{n}": t for n, t in self.objective.tensors().items()}
         meta = {
             "config": asdict(self.config),
             "about": self.about,
@@ -271,6 +272,9 @@ class Trainer:
             packed = self.optimizer.state_dict()
             self.optimizer.load_state_dict({**packed, "state": state})
             self.generator.set_state(tensors["generator"])
+            mark = "objective."
+            saved = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
+            self.objective.load(saved)
         self.step, self.seconds = meta["step"], meta["seconds"]
         self.average.n_averaged.fill_(self.step)
 

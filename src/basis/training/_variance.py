@@ -22,10 +22,12 @@ from tqdm import tqdm
 
 from basis._tensors import per_item
 from basis.nn import Denoiser, Energy, VarianceHead, VarianceNetwork, variance_sizes
+from basis.priors import Prior
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising
 from basis.training._sigmas import log_uniform
 from basis.training._signals import as_floats
+from basis.training._visited import Visited
 
 _TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
 _KEPT = 8  # batches that are kept to be looked at again
@@ -45,6 +47,7 @@ def fit_variance(
     batch: int = 128,
     lr: float = 3e-3,
     passes: int | None = None,
+    teacher: Prior | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> list[float]:
@@ -61,6 +64,8 @@ def fit_variance(
         batch, lr: Images per step, and the first step size (it falls to zero).
         passes: How often a `VarianceHead` sees an image, for which the model is asked once; by
             default once, and four times for an energy, whose answers take a pass backward as well.
+        teacher: A prior of the same signals, whose variance and mean a `VarianceNetwork` learns
+            instead of those of draws, half of them at states that the teacher's separations visit.
         seed: Of the head's first weights and of everything drawn.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -85,6 +90,9 @@ def fit_variance(
     else:
         head = network = _network_of(model, tuple(images.shape[1:]), seed, device)
         losses_of = _network_loss(network.denoiser, draw)
+        if teacher is not None:
+            visited = Visited.known_to(teacher, images, batch // 4, sigma_min, sigma_max)
+            losses_of = _taught_loss(network.denoiser, draw, teacher, visited, generator)
         optimizer = Muon(head.parameters(), lr=10 * lr, adam_lr=lr, smallest=24)
     head.requires_grad_(True)
     steps = max(1, count // batch)
@@ -185,6 +193,37 @@ def _network_loss(denoiser: Denoiser, draw: _Draw) -> Callable[[], tuple[Tensor,
         # neglect whatever is unsure.
         loss = _likelihood(denoiser.head(features), error.detach())
         return error.mean() + 0.1 * loss, loss
+
+    return losses
+
+
+def _taught_loss(
+    denoiser: Denoiser,
+    draw: _Draw,
+    teacher: Prior,
+    visited: Visited,
+    generator: torch.Generator,
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The same against a teacher's mean and variance, half at noised signals and half at states
+    that separations by the teacher visit.
+    """
+
+    def losses() -> tuple[Tensor, Tensor]:
+        _, noisy, sigma = draw()
+        # Chains draw torch's own numbers, of which the caller's are left alone.
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            states, levels = visited.states()
+            count = len(states)
+            x = torch.cat([states.to(noisy), noisy[count:]])
+            s = torch.cat([levels.to(sigma), sigma[count:]])
+            own, variance = teacher.moments(x, s.clamp(teacher.sigma_min, teacher.sigma_max))
+            visited.move(own[:count], variance[:count])
+        features, mean = denoiser.features_and_mean(x, s)
+        unit = denoiser.output_scale(per_item(s, x))
+        assert denoiser.head is not None
+        loss = _likelihood(denoiser.head(features), variance / unit.square())
+        return ((mean - own) / unit).square().mean() + 0.1 * loss, loss
 
     return losses
 

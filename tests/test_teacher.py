@@ -1,0 +1,227 @@
+"""A likelihood that learns its gradient from a teacher, on the states that separations visit."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from basis import BasisError
+from basis.cli import main
+from basis.mixings import mixture
+from basis.priors import GaussianMixture, LikelihoodPrior
+from basis.store import load_prior
+from basis.training import (
+    Taught,
+    TrainConfig,
+    Trainer,
+    Visited,
+    fit_variance,
+    one_sigma,
+    read_state,
+    train,
+)
+
+SHAPE = (1, 2, 2)
+MEANS = torch.stack([torch.full(SHAPE, -1.0), torch.full(SHAPE, 1.0)])
+
+
+def exact():
+    """Two modes of unequal weight, of which everything is known."""
+    return GaussianMixture(MEANS, torch.tensor([0.04, 0.04]), torch.tensor([0.75, 0.25]))
+
+
+class OneMode(nn.Module):
+    """A Gaussian whose mean is learned, of variance 1 without noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(SHAPE))
+
+    def log_prob(self, x, sigma):
+        variance = 1 + sigma.view(-1, 1, 1, 1).square()
+        return -0.5 * ((x - self.mean).square() / variance + variance.log()).flatten(1).sum(dim=1)
+
+
+def taught(count=4, score=2.0, data=None):
+    data = exact().sample(64, torch.Generator().manual_seed(0)) if data is None else data
+    return Taught(exact(), Visited(data, count, 1.0, 0.05, 3.0), score, 1.0, steps=0)
+
+
+def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
+    """By hand: the error at noised signals and at visited states, code length of the former."""
+    torch.manual_seed(0)
+    objective, model, teacher = taught(), OneMode(), exact()
+    states, levels = objective.visited.states()
+    clean, sigma = teacher.sample(3), torch.tensor([0.0, 0.2, 1.5])
+    noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
+    x, s = torch.cat([noisy, states]), torch.cat([sigma, levels]).view(-1, 1, 1, 1)
+    score = (model.mean - x) / (1 + s.square())
+    wrong = s * score - (teacher.denoise(x, s.flatten().clamp_min(1e-3)) - x) / s.clamp_min(1e-3)
+    error = wrong.flatten(1).square().mean(dim=1) * (1 + s.flatten().square())
+    code = objective.validate(model, clean, noisy, sigma).mean()
+    known = code + 2.0 * error[1:].sum() / len(x)  # nothing is asked without noise
+    assert objective.loss(model, clean, noisy, sigma).item() == pytest.approx(
+        known.item(), rel=1e-4
+    )
+
+
+def test_chains_of_the_teacher_find_sources_of_their_mixtures():
+    torch.manual_seed(0)
+    visited = Visited(MEANS.repeat(8, 1, 1, 1), 32, 1.0, 0.05, 3.0)
+    teacher, seen = exact(), []
+    for _ in range(150):
+        x, sigma = visited.states()
+        assert (
+            x.shape == (64, *SHAPE) and sigma.shape == (64,) and torch.equal(*sigma.view(-1, 2).T)
+        )
+        seen.append(sigma)
+        place = visited.tensors["place"].clone()
+        visited.move(*teacher.moments(x, sigma))
+        on = visited.tensors["place"] - place
+        assert ((on == 1) | ((visited.tensors["place"] == 0) & (place == 97))).all()
+    levels = torch.cat(seen)
+    assert levels.min().item() == pytest.approx(0.1) and levels.max().item() == pytest.approx(3.0)
+    # Chains that have nearly ended have the two sources of their mixture, in some order.
+    late = visited.tensors["place"] > 85
+    state, mixed = visited.tensors["state"][late], visited.tensors["mixture"][late]
+    assert late.sum() > 2
+    assert (mixture((1.0, 1.0))(state) - mixed).abs().mean() < 0.5
+    assert (state.abs() - 1).abs().mean() < 0.4
+
+
+def test_lost_chains_begin_again():
+    torch.manual_seed(0)
+    visited = Visited(MEANS.repeat(8, 1, 1, 1), 3, 1.0, 0.05, 3.0)
+    x, _ = visited.states()
+    mean = x.clone()
+    mean[2:4] = torch.nan
+    visited.move(mean, torch.ones_like(x))
+    assert visited.tensors["state"].isfinite().all()
+    assert visited.tensors["place"].tolist() == [1, 0, 66]
+
+
+def test_training_comes_near_to_the_teacher(tmp_path):
+    """A tiny flow of data that its teacher knows exactly has the teacher's gradient."""
+    teacher = exact()
+    data = teacher.sample(2048, torch.Generator().manual_seed(0))
+    config = TrainConfig(
+        images=32 * 150, batch=32, warmup=320, cooldown=0.6, lr=0.02, adam_lr=0.01,
+        sigma_min=0.05, sigma_max=3.0, score=10.0,
+    )  # fmt: skip
+    sizes = {"levels": 1, "depth": 3, "width": 24, "embedding": 16}
+    states, errors = taught(16, data=data).visited, {}
+    torch.manual_seed(1)
+    for _ in range(60):
+        states.move(*teacher.moments(*states.states()))
+    x, sigma = states.states()
+    for images in (32, config.images):
+        prior = train(
+            data, tmp_path / str(images), family="glow", sizes=sizes, teacher=teacher,
+            config=TrainConfig(**{**vars(config), "images": images}),
+            variance_images=0, energy_pairs=0, progress=False,
+        )  # fmt: skip
+        wrong = (prior.denoise(x, sigma) - teacher.denoise(x, sigma)).flatten(1).square().mean(1)
+        errors[images] = (wrong / sigma.square()).mean().item()
+    assert errors[config.images] < 0.3 * errors[32]
+    assert prior.card.training["config"]["teacher"] == teacher.name
+
+
+def test_the_variance_is_learned_from_the_teacher_too():
+    """Between the modes it is large and at them small, whatever the mean of the model is."""
+    teacher, model = exact(), OneMode()
+    model.config = SimpleNamespace(mean=-0.5, std=0.9)
+    data = teacher.sample(256, torch.Generator().manual_seed(0))
+    before = torch.get_rng_state()
+    settings = {"count": 64 * 150, "sigma_min": 0.1, "sigma_max": 3.0, "batch": 64}
+    losses = fit_variance(model, data, teacher=teacher, progress=False, **settings)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert sum(losses[-20:]) < sum(losses[:20])
+    x = torch.linspace(-1.2, 1.2, 9).view(-1, 1, 1, 1).expand(-1, *SHAPE).contiguous()
+    prior = LikelihoodPrior(model, SHAPE, 0.1, 3.0, low=None, high=None)
+    for sigma in (0.8, 1.5):
+        known, found = teacher.moments(x, sigma)[1], prior.moments(x, sigma)[1]
+        first = 0.81 * sigma**2 / (0.81 + sigma**2)  # what it knew untrained
+        off, start = ((v / known).log().abs().mean() for v in (found, torch.full_like(x, first)))
+        assert off < 0.5 * start
+    assert (model.mean == 0).all()
+
+
+def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
+    data = exact().sample(64, torch.Generator().manual_seed(0))
+    config = TrainConfig(images=80, batch=8, warmup=16, sigma_min=0.05, sigma_max=3.0)
+
+    def trainer(name):
+        return Trainer(
+            OneMode(), data, tmp_path / name, config, sigmas=one_sigma(0.5), objective=taught()
+        )
+
+    whole = trainer("whole")
+    assert whole.run(progress=False)
+    first = trainer("parts")
+    for _ in range(4):
+        first.train_step()
+    first.save()
+    first.train_step()  # lost, as in a crash after the last save
+    second = trainer("parts")
+    assert second.step == 4 and second.run(progress=False)
+    a, b = read_state(tmp_path / "whole")[1], read_state(tmp_path / "parts")[1]
+    assert {"objective.state", "objective.mixture", "objective.place"} < a.keys()
+    assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t | {"place": t["place"] + 1000},
+        lambda t: t | {"state": t["state"][:2]},
+        lambda t: {"state": t["state"]},
+    ],
+)
+def test_chains_of_another_run_are_refused(change):
+    objective = taught()
+    objective.visited.states()
+    saved = dict(objective.tensors())
+    objective.load({})
+    assert not objective.tensors()
+    objective.load(saved)
+    with pytest.raises(ValueError, match="its separations"):
+        objective.load(change(saved))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"family": "unet"}, "a teacher goes with models with a likelihood, not with unet"),
+        ({"teacher": "mnist"}, "is of signals of shape"),
+        ({"low": -9.0, "high": 9.0}, "has values from None to None, the data from -9.0 to 9.0"),
+        ({"teacher": "nobody"}, "nobody"),
+        ({"config": TrainConfig(images=8, batch=8, score=0.0)}, "score"),
+        ({"single": 0.0}, "of which none above 0 are trained"),
+    ],
+)
+def test_what_cannot_be_taught_is_one_clear_line(tmp_path, changes, says):
+    data = exact().sample(64, torch.Generator().manual_seed(0))
+    settings = {"family": "glow", "teacher": exact(), "config": TrainConfig(images=8, batch=8)}
+    if changes.get("family") is None:
+        settings["sizes"] = {"levels": 1, "depth": 1, "width": 8}
+    with pytest.raises(BasisError, match=says) as caught:
+        train(data, tmp_path / "run", progress=False, **(settings | changes))
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_the_command_takes_a_teacher(tmp_path, capsys):
+    words = ["train", "--data", "sample", "--architecture", "glow", "--width", "8", "--depth", "1"]
+    words += ["--images", "16", "--batch", "8", "--held-out", "16", "--sigma-max", "1.0"]
+    words += ["--variance-images", "0", "--energy-pairs", "0", "--out", str(tmp_path / "run")]
+    assert main([*words, "--teacher", "mnist"]) == 0
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert card["training"]["config"]["teacher"] == "mnist"
+    assert load_prior(tmp_path / "run").has_likelihood
+    capsys.readouterr()
+    # It belongs to the run: without it, or with another, it is another run.
+    words[words.index("16")] = "24"
+    assert main([*words, "--teacher", "mnist-energy"]) == 2
+    assert "teacher mnist -> mnist-energy" in capsys.readouterr().err
+    assert main([*words, "--teacher", "mnist"]) == 0
