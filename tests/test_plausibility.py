@@ -183,3 +183,11 @@ def test_embedded_cards_have_energies():
         energies = basis.load_prior(name).energies
         assert energies.values == math.prod(basis.load_prior(name).shape)
         assert energies.about["images"] == 512 and energies.separated
+
+
+def test_a_small_effort_is_not_taken_for_a_prior_without_energies(tmp_path, capsys):
+    from basis.cli import main
+
+    out = str(tmp_path / "out")
+    assert main(["separate", "sample", "--count", "1", "--effort", "8", "--out", out]) == 0
+    assert "plausibility: not known, the effort is too small" in capsys.readouterr().out

@@ -58,10 +58,12 @@ def print_verdict(names: Sequence[str], result: Result, priors: Sequence[Prior])
     """Says which mixtures are not plausible and why, and which have several explanations."""
     if result.plausible is None:
         print_estimates(names, result)
-        without = next((p.name for p in priors if p.energies is None), priors[0].name)
+        without = next((p.name for p in priors if p.energies is None), None)
         print(
-            f"plausibility: not known, prior {without!r} has no typical energies to compare with "
-            "(basis priors measure)"
+            "plausibility: not known, the effort is too small for it"
+            if without is None
+            else f"plausibility: not known, prior {without!r} has no typical energies to compare "
+            "with (basis priors measure)"
         )
     else:
         print_estimates(names, result)
