@@ -1,10 +1,12 @@
+import math
+
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
 
 from basis import BasisError, grey, grey_mixture, mixture, mixtures
-from basis.mixings import MatrixMixing
+from basis.mixings import MatrixMixing, WeightedMixing, downsample, linear
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 settings.register_profile("quiet", deadline=None, max_examples=40)
@@ -138,3 +140,33 @@ def test_a_mixing_of_single_channels_mixes_each_for_itself(k, observed, seed, ma
     assert torch.equal(single.residual(x, m), lifted.residual(x, m))
     with pytest.raises(BasisError, match="sources of 3 channels, and these have 1"):
         lifted.fit((1, 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("mixing", "shape", "gain"),
+    [
+        (mixture((1.0, 1.0)), (1, 4, 4), 1.0),
+        (mixture((1.0, 1.0, 1.0)), (3, 4, 4), 1.0),
+        (mixture((0.5, 0.5)), (3, 4, 4), 0.5),
+        (mixture((0.5, 0.5)).clipped(), (1, 4), 0.5),
+        (mixture((2.0, 0.0)), (1, 4), math.sqrt(2)),
+        (mixture((1.0, 1.0)).masked(torch.eye(4)), (1, 4, 4), 1.0),
+        (grey(), (3, 4, 4), math.sqrt(1 / 3)),
+        (downsample(2), (1, 4, 4), 0.5),
+    ],
+)
+def test_gain_is_the_weight_of_a_source_in_what_is_observed(mixing, shape, gain):
+    x = torch.zeros(2, mixing.sources, *shape)
+    assert mixing.gain(x) == pytest.approx(gain, rel=1e-5)
+
+
+def test_gain_of_items_with_weights_of_their_own_and_of_unknown_maps():
+    x = torch.zeros(2, 2, 1, 4)
+    mixing = WeightedMixing(torch.tensor([[1.0, 1.0], [0.1, 0.3]]))
+    gain = mixing.gain(x)
+    assert gain.flatten().tolist() == pytest.approx([1.0, math.sqrt(0.05)])
+    assert (gain * mixing(x)).shape == (2, 1, 4)
+    own = linear(
+        lambda x: 3 * x.sum(dim=1), lambda m: 3 * m[:, None].expand(-1, 2, -1, -1), sources=2
+    )
+    assert own.gain(torch.zeros(2, 2, 1, 64)) == pytest.approx(3.0, rel=0.1)

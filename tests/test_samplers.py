@@ -10,7 +10,15 @@ import torch
 import basis
 from basis import BasisError, mixture, mixtures
 from basis.priors import GaussianMixture
-from basis.samplers import Basis, Greedy, Noise, NoiseConditioned, Problem, item_seeds
+from basis.samplers import (
+    Basis,
+    Greedy,
+    LangevinSteps,
+    Noise,
+    NoiseConditioned,
+    Problem,
+    item_seeds,
+)
 
 
 class OneStream(Noise):
@@ -221,3 +229,35 @@ def test_seeds_follow_content_and_count_repeats():
     twins = item_seeds(torch.cat([m[:1], m[:1]]), 1, seed=0)
     assert len(set(flat)) == 12 and twins[0] != twins[1]
     assert basis.samplers.SAMPLERS["basis"] is Basis
+
+
+def test_langevin_steps_keep_the_variance_of_a_gaussian_however_large_they_are():
+    """Along stiff directions of the prior and of the mixture, at a rate of 1."""
+    sigma, count = 0.3, 4000
+    prior = GaussianMixture(torch.zeros(1, 1, 2), torch.tensor([1e-4]))
+    m = torch.zeros(count, 1, 2, dtype=torch.float64)
+    problem = Problem([prior, prior], mixture((0.5, 0.5)), m, Noise(range(count)))
+    move, weight = LangevinSteps(problem, 1.0, 4.0), 4.0
+    x = problem.center()
+    for _ in range(12):
+        x = move(x, sigma)
+    own, pulled = 1e-4 + sigma**2, (0.5 * sigma) ** 2 / weight
+    # The sum of the two is seen through 0.5; their difference is not.
+    both = 1 / (1 / (2 * own) + 0.25 / pulled)
+    total, apart = x.sum(dim=1).var().item(), (x[:, 0] - x[:, 1]).var().item()
+    assert total == pytest.approx(both, rel=0.05)
+    assert apart == pytest.approx(2 * own, rel=0.05)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_langevin_steps_do_not_depend_on_the_units_of_the_observation(toy_prior, temperature):
+    start = torch.rand(3, 2, *toy_prior.shape, generator=torch.Generator().manual_seed(0))
+    found = []
+    for alpha in (1.0, 0.1):
+        mixing = mixture((alpha, alpha))
+        m = mixing(torch.full_like(start, 0.4))
+        move = LangevinSteps(
+            Problem([toy_prior] * 2, mixing, m, Noise(range(3))), 1.0, 4.0, temperature
+        )
+        found.append(move(move(start, 0.5), 0.4))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)

@@ -1,6 +1,7 @@
 """A likelihood that learns its gradient from a teacher, on the states that separations visit."""
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +11,13 @@ from torch import nn
 from basis import BasisError
 from basis.cli import main
 from basis.mixings import mixture
+from basis.nn import Energy, UNet, UNetConfig
 from basis.priors import GaussianMixture, LikelihoodPrior
 from basis.store import load_prior
 from basis.training import (
+    Lessons,
     Taught,
+    TaughtEnergy,
     TrainConfig,
     Trainer,
     Visited,
@@ -46,14 +50,14 @@ class OneMode(nn.Module):
 
 def taught(count=4, score=2.0, data=None):
     data = exact().sample(64, torch.Generator().manual_seed(0)) if data is None else data
-    return Taught(exact(), Visited(data, count, 1.0, 0.05, 3.0), score, 1.0, steps=0)
+    return Taught(Lessons(exact(), Visited(data, count, 1.0, 0.05, 3.0)), score, 1.0, steps=0)
 
 
 def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
     """By hand: the error at noised signals and at visited states, code length of the former."""
     torch.manual_seed(0)
     objective, model, teacher = taught(), OneMode(), exact()
-    states, levels = objective.visited.states()
+    states, levels = objective.lessons.visited.states()
     clean, sigma = teacher.sample(3), torch.tensor([0.0, 0.2, 1.5])
     noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
     x, s = torch.cat([noisy, states]), torch.cat([sigma, levels]).view(-1, 1, 1, 1)
@@ -65,6 +69,44 @@ def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
     assert objective.loss(model, clean, noisy, sigma).item() == pytest.approx(
         known.item(), rel=1e-4
     )
+
+
+def test_an_energy_is_held_to_the_teacher_too():
+    """By hand: errors of the gradient everywhere, of the slope over noise levels where noised."""
+    torch.manual_seed(0)
+    teacher = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.04]))
+    config = UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)
+    energy = Energy(UNet(config), 0.5, 0.3)
+    data = teacher.sample(16, torch.Generator().manual_seed(0)).float()
+    lessons = Lessons(teacher, Visited(data, 2, 0.3, 0.05, 3.0))
+    objective = TaughtEnergy(lessons, dual=0.5)
+    states, levels = (t.clone() for t in lessons.visited.states())
+    clean, sigma = data[:3], torch.tensor([0.1, 0.4, 1.5])
+    noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
+    x, s = torch.cat([noisy, states]), torch.cat([sigma, levels])
+    unit = energy.output_scale(s.view(-1, 1, 1, 1))
+    wrong = ((energy(x, s) - teacher.denoise(x, s)) / unit).square().mean()
+    slope = energy.slopes(noisy, sigma.log())[1]
+    noise = ((noisy - clean) / sigma.view(-1, 1, 1, 1)).flatten(1).square().sum(dim=1)
+    known = wrong + 0.5 * (slope - noise + 64).square().mean() / 128
+    loss = objective.loss(energy, clean, noisy, sigma)
+    assert loss.item() == pytest.approx(known.item(), rel=1e-4)
+    assert not torch.equal(lessons.visited.states()[0], states)
+    assert objective.tensors().keys() == {"state", "mixture", "place"}
+
+
+def test_the_head_of_an_energy_learns_the_teachers_variance():
+    teacher = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.01]))
+    torch.manual_seed(0)
+    energy = Energy(UNet(UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)), 0.5, 0.3)
+    data = teacher.sample(64, torch.Generator().manual_seed(0)).float()
+    settings = {"sigma_min": 0.1, "sigma_max": 1.0, "batch": 16, "lr": 1e-2}
+    fit_variance(energy, data, count=16 * 150, teacher=teacher, progress=False, **settings)
+    for sigma in (0.2, 0.6):
+        x = data[:8] + sigma * torch.randn(8, 1, 8, 8)
+        found = energy.moments(x, torch.full((8,), sigma))[1]
+        known, first = (v * sigma**2 / (v + sigma**2) for v in (0.01, 0.09))
+        assert (found / known).log().abs().mean() < 0.4 * math.log(first / known)
 
 
 def test_chains_of_the_teacher_find_sources_of_their_mixtures():
@@ -111,7 +153,7 @@ def test_training_comes_near_to_the_teacher(tmp_path):
         sigma_min=0.05, sigma_max=3.0, score=10.0,
     )  # fmt: skip
     sizes = {"levels": 1, "depth": 3, "width": 24, "embedding": 16}
-    states, errors = taught(16, data=data).visited, {}
+    states, errors = taught(16, data=data).lessons.visited, {}
     torch.manual_seed(1)
     for _ in range(60):
         states.move(*teacher.moments(*states.states()))
@@ -181,7 +223,7 @@ def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
 )
 def test_chains_of_another_run_are_refused(change):
     objective = taught()
-    objective.visited.states()
+    objective.lessons.visited.states()
     saved = dict(objective.tensors())
     objective.load({})
     assert not objective.tensors()

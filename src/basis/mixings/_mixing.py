@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Self = TypeVar("Self", bound="Mixing")
 
+_PROBES = 32  # random signals that tell the diagonal of a map known only by what it does
+
 
 class Mixing(ABC):
     """m = mask * (A x) + noise, with A linear in the k sources x.
@@ -195,7 +197,7 @@ class Mixing(ABC):
         """
         return self.residual(x, m)
 
-    def local(self, x: Tensor, m: Tensor, std: float) -> tuple[Tensor, Tensor | float]:
+    def local(self, x: Tensor, m: Tensor, std: Tensor | float) -> tuple[Tensor, Tensor | float]:
         """An observation without limits, and the deviation of its noise, that say the same near x.
 
         log p(m | A x) under noise of this deviation has the gradient and the curvature there that a
@@ -261,6 +263,32 @@ class Mixing(ABC):
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor | None:
         """The diagonal of A V A^T where it is known, to speed up conjugate gradients."""
         return None
+
+    def estimated_gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        """The diagonal of A V A^T: known, or estimated from the images of random signs."""
+        diagonal = self.gram_diagonal(x, variance)
+        if diagonal is not None:
+            return diagonal
+        generator = torch.Generator().manual_seed(0)
+        root = torch.as_tensor(variance).to(x).sqrt()
+        total = torch.zeros((), dtype=x.dtype, device=x.device)
+        for _ in range(_PROBES):
+            signs = torch.randint(2, x.shape[1:], generator=generator) * 2 - 1
+            total = total + self.forward((root * signs.to(x)).expand(x.shape)).square()
+        return total / _PROBES
+
+    def gain(self, x: Tensor) -> Tensor | float:
+        """How strongly sources like x show in what is observed: 1 where they are simply added.
+
+        The root-mean-square weight of a source in an observed value; a number where all items are
+        mixed alike, else a tensor that broadcasts to the observation.
+        """
+        squares = self.estimated_gram_diagonal(x, 1.0)
+        seen = self.observe(torch.ones_like(squares)).expand_as(self.observe(squares))
+        axes = tuple(range(1, squares.ndim))
+        mean = (seen * squares).sum(dim=axes, keepdim=True) / seen.sum(dim=axes, keepdim=True)
+        gain = (mean / self.sources).sqrt()
+        return gain if (gain != gain[:1]).any() else gain[:1].item()
 
     def project(self, x: Tensor, m: Tensor) -> Tensor:
         """The point nearest to x that reproduces m exactly (least squares where none does)."""

@@ -20,7 +20,6 @@ from basis.mixings._truncated import truncated_draw, truncated_mean, truncated_v
 __all__ = ["Limited"]
 
 _SAME = 1e-6  # values that near to a limit, in shares of it, are at it
-_PROBES = 32
 _LOOSE = 1e-6  # the least weight of an observation that tells nothing
 
 
@@ -140,12 +139,15 @@ class Limited(Mixing):
         expected = truncated_mean(made, torch.as_tensor(std).to(made), *self.bounds(m))
         return self.observe(expected - made)
 
-    def local(self, x: Tensor, m: Tensor, std: float) -> tuple[Tensor, Tensor | float]:
+    def local(self, x: Tensor, m: Tensor, std: Tensor | float) -> tuple[Tensor, Tensor | float]:
         made, ends = self.exact(x), self.bounds(m)
         width = torch.as_tensor(std).to(made)
         tells = (1 - truncated_variance(made, width, *ends)).clamp_min(_LOOSE)
         target = made + (truncated_mean(made, width, *ends) - made) / tells
         return target, std / tells.sqrt()
+
+    def gain(self, x: Tensor) -> Tensor | float:
+        return self.exact.gain(x)
 
     def latent(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
         return truncated_draw(mean, std, *self.bounds(m), normal)
@@ -154,16 +156,7 @@ class Limited(Mixing):
         self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
     ) -> Tensor:
         tau2 = (self.noise if noise is None else noise) ** 2
-        diagonal = self.exact.gram_diagonal(x, variance)
-        if diagonal is None:
-            # Of a map that is only known by what it does: the squares of random images.
-            generator = torch.Generator().manual_seed(0)
-            total = torch.zeros(())
-            for _ in range(_PROBES):
-                signs = torch.randint(2, x.shape[1:], generator=generator) * 2 - 1
-                root = torch.as_tensor(variance).to(x).sqrt()
-                total = total + self.exact.forward((root * signs.to(x)).expand(x.shape)).square()
-            diagonal = total / _PROBES
+        diagonal = self.exact.estimated_gram_diagonal(x, variance)
         return (diagonal + tau2).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 
     def posterior_mean(

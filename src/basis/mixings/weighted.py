@@ -66,8 +66,11 @@ class WeightedMixing(Mixing):
         variance: Tensor | float = 1.0,
         noise: Tensor | float | None = None,
     ) -> Tensor:
-        gram = self(variance * self.adjoint(torch.ones_like(m)))
+        gram = self.observe(self.gram_diagonal(x, variance))
         return self.diagonal_posterior_mean(x, m, gram, variance, noise)
+
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        return (self._over(x).square() * variance).sum(dim=1)
 
     def _over(self, x: Tensor) -> Tensor:
         """The weights in the shape of sources, (batch, sources, 1, ...)."""

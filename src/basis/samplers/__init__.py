@@ -17,6 +17,7 @@ from basis.samplers._sampler import State as State
 from basis.samplers._sampler import check_finite as check_finite
 from basis.samplers._sampler import geometric as geometric
 from basis.samplers._sampler import setting_texts as setting_texts
+from basis.samplers._steps import LangevinSteps as LangevinSteps
 from basis.samplers._steps import condition as condition
 from basis.samplers._steps import finish as finish
 from basis.samplers._steps import first_guess as first_guess
@@ -39,6 +40,7 @@ SAMPLERS: dict[str, type[Sampler]] = {}
 
 __all__ = [
     "SAMPLERS",
+    "LangevinSteps",
     "Noise",
     "Problem",
     "Sampler",

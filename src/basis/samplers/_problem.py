@@ -45,6 +45,7 @@ class Problem:
         self.observation, self.noise = observation, noise
         self.items = torch.arange(len(observation)) if items is None else items
         self.spent = torch.zeros(len(observation), dtype=torch.long) if spent is None else spent
+        self._gain: Tensor | float | None = None
         self._groups: dict[int, list[int]] = {}
         for index, prior in enumerate(self.priors):
             self._groups.setdefault(id(prior), []).append(index)
@@ -85,6 +86,13 @@ class Problem:
     def spread(self) -> float:
         """The smallest spread of any prior."""
         return min(p.spread for p in self.priors)
+
+    @property
+    def gain(self) -> Tensor | float:
+        """How strongly the sources show in what is observed (`Mixing.gain`)."""
+        if self._gain is None:
+            self._gain = self.mixing.gain(self.empty())
+        return self._gain
 
     @property
     def unit(self) -> float:

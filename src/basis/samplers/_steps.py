@@ -54,27 +54,58 @@ def condition(
     return mixing.posterior_mean(drawn, observed if own is None else observed - own, variance)
 
 
-def langevin_step(
-    problem: Problem, x: Tensor, sigma: float, rate: float, weight: float, temperature: float = 1.0
-) -> Tensor:
-    """One step of Langevin dynamics on p_sigma(x) N(m; A x, gamma^2), preconditioned by the mixing.
+class LangevinSteps:
+    """Steps of Langevin dynamics on p_sigma(x) N(m; A x, gamma^2), preconditioned by the mixing.
 
-    The step is that of a Gaussian given the mixture,
+    A step is that of a Gaussian given the mixture,
 
         x + P (score + A^T (m - A x) / gamma^2) + sqrt(2 P) noise,
-        P = (1 / eta + A^T A / gamma^2)^-1,    eta = rate sigma^2,    gamma^2 = sigma^2 / weight,
+        P = (1 / eta + A^T A / gamma^2)^-1,   eta = rate sigma^2,   gamma^2 = g^2 sigma^2 / weight,
 
-    which the mixing applies in closed form. Without noise (temperature 0) it climbs to the mode.
+    which the mixing applies in closed form; g is its gain, so that a mixture of halves is pulled at
+    as the sum itself is. The noise is the mean of a step's own and of the one before (Leimkuhler &
+    Matthews 2013, Applied Mathematics Research eXpress), which leaves a Gaussian its variance
+    however large the steps are: with independent noise a rate of 1 doubles it along directions
+    in which the prior's signals do not spread. Without noise (temperature 0) the steps climb to
+    the mode.
+
+    Args:
+        problem: What is sampled.
+        rate, weight: As above.
+        temperature: Scales the noise.
     """
-    eta = rate * sigma**2
-    gamma = math.sqrt(sigma**2 / weight + problem.mixing.noise**2)
-    moved = x + eta * problem.score(x, sigma)
-    # With limits, gradient and curvature of the likelihood at x are those of another observation.
-    m, wide = problem.mixing.local(x, problem.observation, gamma)
-    if temperature:
-        moved.add_(problem.noise.normal(x), alpha=temperature * math.sqrt(2 * eta))
-        m = m + temperature * math.sqrt(2) * wide * problem.noise.normal(m)
-    return problem.mixing.exact.posterior_mean(moved, m, eta, noise=wide)
+
+    def __init__(
+        self, problem: Problem, rate: float, weight: float, temperature: float = 1.0
+    ) -> None:
+        self.problem, self.rate, self.weight = problem, rate, weight
+        self.temperature = temperature
+        self._before: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, x: Tensor, sigma: float) -> Tensor:
+        """One step from x, (batch, k, channels, *size), with one call of the network."""
+        problem, mixing = self.problem, self.problem.mixing
+        eta = self.rate * sigma**2
+        gamma = (problem.gain**2 * (sigma**2 / self.weight) + mixing.noise**2) ** 0.5
+        moved = x + eta * problem.score(x, sigma)
+        # With limits, gradient and curvature of the likelihood at x are those of another
+        # observation.
+        m, wide = mixing.local(x, problem.observation, gamma)
+        if self.temperature:
+            of_x, of_m = self._noise(x, m)
+            moved.add_(of_x, alpha=self.temperature * math.sqrt(2 * eta))
+            m = m + self.temperature * math.sqrt(2) * wide * of_m
+        return mixing.exact.posterior_mean(moved, m, eta, noise=wide)
+
+    def _noise(self, x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        """The means of this step's noise and the last one's, in the shapes of x and of m."""
+
+        def draw() -> tuple[Tensor, Tensor]:
+            return self.problem.noise.normal(x), self.problem.noise.normal(m)
+
+        before = draw() if self._before is None else self._before
+        self._before = own = draw()
+        return (own[0] + before[0]) / 2, (own[1] + before[1]) / 2
 
 
 def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:

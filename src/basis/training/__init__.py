@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         one_sigma,
     )
     from basis.training._state_files import read_log, read_state
-    from basis.training._teaching import Taught
+    from basis.training._teaching import Lessons, Taught, TaughtEnergy
     from basis.training._train import train
     from basis.training._trainer import Trainer
     from basis.training._variance import fit_variance
@@ -33,7 +33,9 @@ _HOMES = {
     "Likelihood": "_objectives",
     "Muon": "_muon",
     "PAPER_SIGMAS": "_ladder",
+    "Lessons": "_teaching",
     "Taught": "_teaching",
+    "TaughtEnergy": "_teaching",
     "TrainConfig": "_config",
     "Trainer": "_trainer",
     "Visited": "_visited",
@@ -56,9 +58,11 @@ __all__ = [
     "PAPER_SIGMAS",
     "Denoising",
     "DualScore",
+    "Lessons",
     "Likelihood",
     "Muon",
     "Taught",
+    "TaughtEnergy",
     "TrainConfig",
     "Trainer",
     "Visited",

@@ -35,13 +35,24 @@ class DualScore(Denoising):
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         assert isinstance(model, Energy)
         by_x, by_level = model.slopes(noisy, sigma.log())
-        s = per_item(sigma, clean)
-        apart = (noisy - clean + s.square() * by_x) / model.output_scale(s)
+        error = self.by_signal(model, by_x, noisy, clean, sigma)
+        return error + self.dual * self.by_level(by_level, clean, noisy, sigma)
+
+    def by_signal(
+        self, model: Energy, slope: Tensor, noisy: Tensor, target: Tensor, sigma: Tensor
+    ) -> Tensor:
+        """How far the slopes in x lead from their targets, in units of the denoising error."""
+        s = per_item(sigma, noisy)
+        apart = (noisy - target + s.square() * slope) / model.output_scale(s)
+        return apart.square().mean()
+
+    def by_level(self, slope: Tensor, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
+        """The error of the slopes over log(sigma)."""
         # |n|^2 - d is the slope of log p(noisy | clean) over log(sigma), and its variance is 2 d.
         values = clean[0].numel()
-        known = ((noisy - clean) / s).flatten(1).square().sum(dim=1) - values
-        other = (by_level - known).square() / (2 * values)
-        return apart.square().mean() + self.dual * other.mean()
+        noise = (noisy - clean) / per_item(sigma, clean)
+        known = noise.flatten(1).square().sum(dim=1) - values
+        return (slope - known).square().mean() / (2 * values)
 
 
 def normalise(

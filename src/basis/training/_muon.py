@@ -23,15 +23,23 @@ def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
     """Moves the singular values of a matrix towards one by a quintic Newton-Schulz iteration.
 
     The coefficients trade exactness for speed: singular values land in about [0.7, 1.2]. The
-    matrix is (rows, columns), and so is what is returned.
+    matrix is (rows, columns), and so is what is returned. Every step multiplies the matrix by a
+    polynomial of its Gram matrix, and polynomials commute: the steps are taken on the small square
+    matrix, and the long one, of a convolution, is multiplied once.
     """
     a, b, c = _COEFFICIENTS
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)
-    for _ in range(steps):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
+    gram = x @ x.T
+    total: Tensor | None = None
+    for step in range(steps):
+        factor = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal().add_(a)
+        total = factor if total is None else factor @ total
+        if step + 1 < steps:
+            gram = factor @ gram @ factor
+    x = x if total is None else total @ x
     return x.T if tall else x
 
 

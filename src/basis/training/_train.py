@@ -36,7 +36,7 @@ from basis.training._sigmas import (
 )
 from basis.training._signals import Signals, as_floats, as_signals, noise_unit
 from basis.training._state_files import STATE, read_meta
-from basis.training._teaching import Taught, find_teacher
+from basis.training._teaching import Lessons, Taught, TaughtEnergy, find_teacher
 from basis.training._trainer import Trainer
 from basis.training._variance import learns_variance
 
@@ -288,10 +288,13 @@ def _objective(
 ) -> Objective:
     if family.objective == "denoising":
         return Denoising(unit)
+    lessons = None if teacher is None else Lessons.of(teacher, signals.values[:kept], config)
     if family.objective == "energy":
+        if lessons is not None:
+            return TaughtEnergy(lessons, config.dual, unit)
         return DualScore(config.dual, unit)
     steps = 255 if signals.values.dtype == torch.uint8 else 0
     spread = signals.moments()[1]
-    if teacher is None:
-        return Likelihood(config.score, spread, steps=steps, unit=unit)
-    return Taught.of(teacher, signals.values[:kept], config, spread, steps=steps, unit=unit)
+    if lessons is not None:
+        return Taught(lessons, config.score, spread, steps=steps, unit=unit)
+    return Likelihood(config.score, spread, steps=steps, unit=unit)

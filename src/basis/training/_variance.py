@@ -34,6 +34,7 @@ _KEPT = 8  # batches that are kept to be looked at again
 
 M = TypeVar("M", bound=nn.Module)
 _Draw = Callable[[], tuple[Tensor, Tensor, Tensor]]
+_Ask = Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]]
 """Draws clean signals, noisy ones and noise levels."""
 
 
@@ -64,8 +65,9 @@ def fit_variance(
         batch, lr: Images per step, and the first step size (it falls to zero).
         passes: How often a `VarianceHead` sees an image, for which the model is asked once; by
             default once, and four times for an energy, whose answers take a pass backward as well.
-        teacher: A prior of the same signals, whose variance and mean a `VarianceNetwork` learns
-            instead of those of draws, half of them at states that the teacher's separations visit.
+        teacher: A prior of the same signals, whose variance is learned (and, by a
+            `VarianceNetwork`, its mean) instead of that of draws, half of it at states that the
+            teacher's separations visit.
         seed: Of the head's first weights and of everything drawn.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -78,6 +80,10 @@ def fit_variance(
         noisy = Denoising().noisy(clean, sigma, generator)
         return clean.to(device), noisy.to(device), sigma.to(device)
 
+    ask = None
+    if teacher is not None:
+        visited = Visited.known_to(teacher, images, batch // 4, sigma_min, sigma_max)
+        ask = _teacher_answers(draw, teacher, visited, generator)
     head: nn.Module
     if isinstance(model, Denoiser):
         if model.head is None:
@@ -85,14 +91,12 @@ def fit_variance(
             model.head = _seeded(lambda: VarianceHead(config), seed, device)
         head = model.head
         passes = passes or (4 if isinstance(model, Energy) else 1)
-        losses_of = _head_loss(model, draw, passes, generator)
+        losses_of = _head_loss(model, draw, passes, generator, ask)
         optimizer = Muon(head.parameters(), adam_lr=lr, betas=(0.9, 0.999), smallest=1 << 30)
     else:
         head = network = _network_of(model, tuple(images.shape[1:]), seed, device)
-        losses_of = _network_loss(network.denoiser, draw)
-        if teacher is not None:
-            visited = Visited.known_to(teacher, images, batch // 4, sigma_min, sigma_max)
-            losses_of = _taught_loss(network.denoiser, draw, teacher, visited, generator)
+        denoiser = network.denoiser
+        losses_of = _taught_loss(denoiser, ask) if ask else _network_loss(denoiser, draw)
         optimizer = Muon(head.parameters(), lr=10 * lr, adam_lr=lr, smallest=24)
     head.requires_grad_(True)
     steps = max(1, count // batch)
@@ -151,20 +155,29 @@ def _network_of(
 
 
 def _head_loss(
-    denoiser: Denoiser, draw: _Draw, passes: int, generator: torch.Generator
+    denoiser: Denoiser,
+    draw: _Draw,
+    passes: int,
+    generator: torch.Generator,
+    ask: _Ask | None = None,
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """The loss of a head, twice, on new images or on kept ones."""
+    """The loss of a head, twice, on new images or on kept ones; a teacher's variance, if asked."""
     kept: list[tuple[Tensor, Tensor]] = []
     turn = 0
 
     def losses() -> tuple[Tensor, Tensor]:
         nonlocal turn
         if turn % passes == 0:
-            clean, noisy, sigma = draw()
             with torch.no_grad():
-                features, mean = denoiser.features_and_mean(noisy, sigma)
-                unit = denoiser.output_scale(per_item(sigma, noisy))
-                kept.append((features, ((mean - clean) / unit).square()))
+                if ask:
+                    x, sigma, _, square = ask()
+                    features = denoiser.features(x, sigma)
+                else:
+                    clean, x, sigma = draw()
+                    features, mean = denoiser.features_and_mean(x, sigma)
+                    square = (mean - clean).square()
+                unit = denoiser.output_scale(per_item(sigma, x)).square()
+                kept.append((features, square / unit))
             del kept[:-_KEPT]
             features, error = kept[-1]
         else:
@@ -197,18 +210,26 @@ def _network_loss(denoiser: Denoiser, draw: _Draw) -> Callable[[], tuple[Tensor,
     return losses
 
 
-def _taught_loss(
-    denoiser: Denoiser,
-    draw: _Draw,
-    teacher: Prior,
-    visited: Visited,
-    generator: torch.Generator,
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """The same against a teacher's mean and variance, half at noised signals and half at states
-    that separations by the teacher visit.
-    """
+def _taught_loss(denoiser: Denoiser, ask: _Ask) -> Callable[[], tuple[Tensor, Tensor]]:
+    """The same against a teacher's mean and variance."""
 
     def losses() -> tuple[Tensor, Tensor]:
+        x, s, own, variance = ask()
+        features, mean = denoiser.features_and_mean(x, s)
+        unit = denoiser.output_scale(per_item(s, x))
+        assert denoiser.head is not None
+        loss = _likelihood(denoiser.head(features), variance / unit.square())
+        return ((mean - own) / unit).square().mean() + 0.1 * loss, loss
+
+    return losses
+
+
+def _teacher_answers(
+    draw: _Draw, teacher: Prior, visited: Visited, generator: torch.Generator
+) -> _Ask:
+    """Asks a teacher, half at noised signals and half at states that its separations visit."""
+
+    def ask() -> tuple[Tensor, Tensor, Tensor, Tensor]:
         _, noisy, sigma = draw()
         # Chains draw torch's own numbers, of which the caller's are left alone.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -217,15 +238,11 @@ def _taught_loss(
             count = len(states)
             x = torch.cat([states.to(noisy), noisy[count:]])
             s = torch.cat([levels.to(sigma), sigma[count:]])
-            own, variance = teacher.moments(x, s.clamp(teacher.sigma_min, teacher.sigma_max))
-            visited.move(own[:count], variance[:count])
-        features, mean = denoiser.features_and_mean(x, s)
-        unit = denoiser.output_scale(per_item(s, x))
-        assert denoiser.head is not None
-        loss = _likelihood(denoiser.head(features), variance / unit.square())
-        return ((mean - own) / unit).square().mean() + 0.1 * loss, loss
+            mean, variance = teacher.moments(x, s.clamp(teacher.sigma_min, teacher.sigma_max))
+            visited.move(mean[:count], variance[:count])
+        return x, s, mean, variance
 
-    return losses
+    return ask
 
 
 def _likelihood(log_variance: Tensor, error: Tensor) -> Tensor:

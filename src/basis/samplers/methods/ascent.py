@@ -17,7 +17,7 @@ from torch import Tensor
 from basis._errors import BasisError
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, geometric
-from basis.samplers._steps import first_guess, langevin_step
+from basis.samplers._steps import LangevinSteps, first_guess
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Ascent(Sampler):
     rate: float = 1.0
     """step size in units of sigma^2"""
     weight: float = 4.0
-    """likelihood weight: gamma^2 = sigma^2 / weight (plus the observation noise)"""
+    """likelihood weight: gamma^2 = sigma^2 / weight times the mixing's gain squared (plus noise)"""
 
     def __post_init__(self) -> None:
         check_numbers(self, steps=1, sigma_max=0.0, sigma_min=0.0, rate=0.0, weight=0.0)
@@ -60,8 +60,9 @@ class Ascent(Sampler):
 
     def _walk(self, problem: Problem, x: Tensor, first: float, last: float) -> Iterator[State]:
         before = x
+        climb = LangevinSteps(problem, self.rate, self.weight, temperature=0.0)
         for step, sigma in enumerate(geometric(first, last, self.steps), start=1):
             ahead = x + self.momentum * (x - before)
             before = x
-            x = langevin_step(problem, ahead, sigma, self.rate, self.weight, temperature=0.0)
+            x = climb(ahead, sigma)
             yield State(x, sigma, step, self.steps, level_done=True)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
-from basis.samplers._steps import condition, first_guess, langevin_step
+from basis.samplers._steps import LangevinSteps, condition, first_guess
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Gibbs(Sampler):
     rate: float = 1.0
     """step size of the Langevin steps in units of sigma^2"""
     weight: float = 4.0
-    """likelihood weight of the Langevin steps: gamma^2 = sigma^2 / weight"""
+    """likelihood weight of the Langevin steps: gamma^2 = sigma^2 / weight times the gain squared"""
     temperature: float = 1.0
     """scales the noise of the draws; 0 takes means instead, which no longer samples"""
 
@@ -105,6 +105,7 @@ class Gibbs(Sampler):
             x = clean + above[step + 1] * problem.noise.normal(x)
             yield State(x, above[step + 1], step + 1, self.steps, level_done=True)
         quick = self.steps - slow
+        move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
         for step, sigma in enumerate(geometric(above[-1], last, quick) if quick else ()):
-            x = langevin_step(problem, x, sigma, self.rate, self.weight, self.temperature)
+            x = move(x, sigma)
             yield State(x, sigma, slow + step + 1, self.steps, level_done=True)

@@ -29,7 +29,7 @@ from basis.samplers._sampler import (
     geometric,
     two_paces,
 )
-from basis.samplers._steps import first_guess, langevin_step
+from basis.samplers._steps import LangevinSteps, first_guess
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Langevin(Sampler):
     rate: float = 1.0
     """step size eta in units of sigma^2"""
     weight: float = 4.0
-    """likelihood weight: gamma^2 = sigma^2 / weight (plus the observation noise)"""
+    """likelihood weight: gamma^2 = sigma^2 / weight times the mixing's gain squared (plus noise)"""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -83,8 +83,9 @@ class Langevin(Sampler):
     def _walk(self, problem: Problem, clean: Tensor, sigmas: list[float]) -> Iterator[State]:
         """Goes down the noise levels from clean signals that are noised to the first of them."""
         x = clean + sigmas[0] * problem.noise.normal(clean)
+        move = LangevinSteps(problem, self.rate, self.weight)
         for step, sigma in enumerate(sigmas, start=1):
-            x = langevin_step(problem, x, sigma, self.rate, self.weight)
+            x = move(x, sigma)
             yield State(x, sigma, step, self.steps, level_done=True)
         if not torch.isfinite(x).all():
             raise BasisError(f"the dynamics diverged: lower rate ({self.rate:g})")
