@@ -20,7 +20,7 @@ from basis.jobs._runner import Job, ShardProgress, run_job, shard_size
 from basis.jobs._streams import ArrayStream, MixtureStream, open_array
 from basis.mixings import Mixing, mixture
 from basis.priors import Prior
-from basis.separation import default_workers, settled_plan
+from basis.separation import colourings_drawn, default_workers, settled_plan
 from basis.store import load_prior
 
 Mixtures = MixtureStream | np.ndarray | Tensor | str | Path
@@ -156,15 +156,14 @@ def colorize_job(
         raise BasisError(f"grey photos must be (n, 1, height, width), not (n, {stream.shape})")
     given = _priors(prior)
     loaded = _load(given, root)
-    if diverse and samples < 2:
-        raise BasisError(f"diverse colourings need samples of 2 or more, not {samples}")
+    drawn = colourings_drawn(samples, diverse)
     settings = {"side": side, "samples": samples, "seed": seed}
     settings |= {"diverse": diverse, "preview": preview}
     recipe = Recipe(
         "colorize",
         given,
         tuple(stream.shape[1:]),
-        block_size(CHAINS, samples * (3 if diverse else 1)),
+        block_size(CHAINS, drawn),
         settings,
         root=None if root is None else str(root),
         device=device,

@@ -9,6 +9,7 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._colour_choice import colourings_drawn as colourings_drawn
     from basis.separation._inputs import as_prior as as_prior
     from basis.separation._inputs import overridden as overridden
     from basis.separation._measuring import measure_energies as measure_energies
@@ -55,6 +56,7 @@ _HOMES = {
     "as_prior": "_inputs",
     "colorize": "_colorize",
     "colouring": "_colorize",
+    "colourings_drawn": "_colour_choice",
     "default_workers": "_workers",
     "energy": "_plausibility",
     "exchangeable": "_order",

@@ -15,7 +15,7 @@ from basis._errors import BasisError
 from basis.data import MixtureFile, Observed, open_mixtures, read_observation
 from basis.mixings import grey as grey_mixing
 from basis.priors import Prior, Tiled
-from basis.separation._colour_choice import DRAWN, by_plausibility, far_apart
+from basis.separation._colour_choice import by_plausibility, colourings_drawn, far_apart
 from basis.separation._inputs import PriorLike, as_prior, check_count
 from basis.separation._result import Progress, Result
 from basis.separation._separate import separate
@@ -65,7 +65,8 @@ def colorize(
     """
     prior = as_prior(prior, device)
     samples = check_count("samples", samples) or 1
-    _check_options(samples, diverse, preview, options)
+    drawn = colourings_drawn(samples, diverse)
+    _check_preview(preview, options)
     if not isinstance(side, int) or side < 1:
         raise BasisError(f"side must be a whole number of pixels, 1 or more, not {side!r}")
     channels, tile_height, tile_width = prior.shape
@@ -87,7 +88,7 @@ def colorize(
         options = colouring(tiled, **steps) | options
     # An effort draws samples beside its answer; where one colouring is asked for, that is it.
     effort = options.get("effort") is not None
-    answer, drawn = effort and samples == 1, samples * (DRAWN if diverse else 1)
+    answer = effort and samples == 1
     if drawn > 1 and not effort:
         options = {"choose": "energy"} | options
     result = separate(
@@ -111,10 +112,8 @@ def colorize(
     return _within(photo[:, None], colours), result
 
 
-def _check_options(samples: int, diverse: bool, preview: bool, options: dict[str, Any]) -> None:
-    """Refuses what does not go together."""
-    if diverse and samples < 2:
-        raise BasisError(f"diverse colourings need samples of 2 or more, not {samples}")
+def _check_preview(preview: bool, options: dict[str, Any]) -> None:
+    """Refuses settings that a preview has itself."""
     given = [name for name in ("sampler", "effort", "steps") if options.get(name) is not None]
     if preview and given:
         raise BasisError(f"a preview has its own sampler and steps: leave out {given[0]}, or it")

@@ -6,9 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-DRAWN = 3
-"""Colourings drawn for each one that is asked for, where they are to be diverse."""
+from basis._errors import BasisError
+
+_DRAWN = 3  # colourings drawn for each one that is asked for, where they are to be diverse
 _PLACES = 8  # along a side, at which the colours of two colourings are compared
+
+
+def colourings_drawn(samples: int, diverse: bool) -> int:
+    """How many colourings are drawn where `samples` are asked for; a single one is not diverse."""
+    if diverse and samples < 2:
+        raise BasisError(f"diverse colourings need samples of 2 or more, not {samples}")
+    return samples * (_DRAWN if diverse else 1)
 
 
 def by_plausibility(energies: Tensor) -> Tensor:
