@@ -18,6 +18,14 @@ from basis.cli._job_flags import (
     write_pictures,
 )
 from basis.cli._sampling import priors_from, sampler_from, way
+from basis.cli._separate_input import (
+    Input,
+    as_recorded,
+    check_data_set_flags,
+    check_weights,
+    mixing_from,
+    with_limits,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,14 +38,13 @@ _SHOWN = 24  # mixtures in the panel
 
 def separate_as_job(args: argparse.Namespace) -> None:
     """Runs the job, then writes a panel of its first mixtures and says how it went."""
-    from basis.cli._separate_command import _check_weights
     from basis.jobs import separate_job
     from basis.panels import to_picture
 
     _check_flags(args)
     sampler = sampler_from(args)
     out = out_folder(args.out)
-    _check_weights(args)
+    check_weights(args)
     prior = priors_from(args)[0]
     stream, mixing = _stream_and_mixing(args, prior)
     job = partial(
@@ -77,13 +84,6 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
     """The mixtures, read as they are needed, and how they were mixed."""
     import torch
 
-    from basis.cli._separate_command import (
-        _Input,
-        _mixing,
-        as_recorded,
-        check_data_set_flags,
-        with_limits,
-    )
     from basis.data import NAMES, load_images
     from basis.jobs import PairStream
     from basis.mixings import mixtures
@@ -100,8 +100,8 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
         stream: MixtureStream = PairStream(images, indices, made, args.noise, args.seed, recorded)
         return stream, with_limits(args, made.noisy(args.noise))
     stream = _file_stream(args, prior)
-    given = _Input([], torch.empty(1, *stream.shape), None, None)
-    return stream, _mixing(args, priors, given)
+    given = Input([], torch.empty(1, *stream.shape), None, None)
+    return stream, mixing_from(args, priors, given)
 
 
 def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:

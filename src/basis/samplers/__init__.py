@@ -18,6 +18,7 @@ from basis.samplers._sampler import check_finite as check_finite
 from basis.samplers._sampler import geometric as geometric
 from basis.samplers._sampler import setting_texts as setting_texts
 from basis.samplers._steps import LangevinSteps as LangevinSteps
+from basis.samplers._steps import at_least_sure as at_least_sure
 from basis.samplers._steps import condition as condition
 from basis.samplers._steps import finish as finish
 from basis.samplers._steps import first_guess as first_guess
@@ -45,6 +46,7 @@ __all__ = [
     "Problem",
     "Sampler",
     "State",
+    "at_least_sure",
     "check_finite",
     "condition",
     "finish",

@@ -9,7 +9,7 @@ from torch import Tensor
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import check_finite
 
-_SURE = 1e-8  # the least variance, in squared spreads: a prior that is sure still leaves a way
+_SURE = 1e-8  # the least variance, in squared spreads
 _MET = 1 / 3000  # the largest residual that counts as none, in spreads
 
 
@@ -19,6 +19,11 @@ def first_guess(problem: Problem) -> Tensor:
     (batch, k, channels, *size).
     """
     return problem.mixing.project(problem.center(), problem.observation)
+
+
+def at_least_sure(variance: Tensor, spread: float) -> Tensor:
+    """A variance with its least value, so that a prior that is sure still leaves a way."""
+    return variance.clamp_min(_SURE * spread**2)
 
 
 def condition(
@@ -41,7 +46,7 @@ def condition(
             as well, as far from its mean as the draws of the sources are.
     """
     mixing, observed = problem.mixing, problem.observation
-    variance = variance.clamp_min(_SURE * problem.spread**2)
+    variance = at_least_sure(variance, problem.spread)
     own = None
     if mixing.noise and temperature:
         # Matheron's rule: the observation's own noise is drawn as well.

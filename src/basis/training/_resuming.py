@@ -1,4 +1,4 @@
-"""What a run must have in common with the state it goes on from."""
+"""What a run must have in common with the state it goes on from, and what it takes back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from basis._errors import BasisError
 from basis.training._config import TrainConfig
@@ -74,3 +77,26 @@ def _entries(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An object in a record; an empty one where there is none."""
     found = record.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def shaped(saved: Tensor, like: Tensor) -> Tensor:
+    """The saved tensor, as long as it has the shape of the one it is for."""
+    if saved.shape != like.shape:
+        raise ValueError(f"a tensor has shape {tuple(saved.shape)}, not {tuple(like.shape)}")
+    return saved
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Gives an optimizer back the moments that a state's tensors hold.
+
+    Raises:
+        ValueError: They are not those of the parameters that it trains.
+    """
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, number, key = name.split(".")
+            own = tensor if key == "step" else shaped(tensor, trained[int(number)])
+            state.setdefault(int(number), {})[key] = own
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -27,7 +27,12 @@ from basis.training._config import TrainConfig
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising, Objective
 from basis.training._processes import Processes, shared_loss
-from basis.training._resuming import check_data, check_settings
+from basis.training._resuming import (
+    check_data,
+    check_settings,
+    restore_optimizer,
+    shaped,
+)
 from basis.training._save_pace import SavePace, stop_signals
 from basis.training._sigmas import SigmaDraw, focused_sigmas
 from basis.training._signals import as_floats, check_values, fingerprint, noise_unit
@@ -261,16 +266,8 @@ class Trainer:
             for prefix, module in (("average", self.average.module), ("model", self.model)):
                 with torch.no_grad():
                     for name, p in module.named_parameters():
-                        p.copy_(_shaped(tensors[f"{prefix}.{name}"], p))
-            trained = [p for group in self.optimizer.param_groups for p in group["params"]]
-            state: dict[int, dict[str, Tensor]] = {}
-            for name, tensor in tensors.items():
-                if name.startswith("optimizer."):
-                    _, number, key = name.split(".")
-                    own = tensor if key == "step" else _shaped(tensor, trained[int(number)])
-                    state.setdefault(int(number), {})[key] = own
-            packed = self.optimizer.state_dict()
-            self.optimizer.load_state_dict({**packed, "state": state})
+                        p.copy_(shaped(tensors[f"{prefix}.{name}"], p))
+            restore_optimizer(self.optimizer, tensors)
             self.generator.set_state(tensors["generator"])
             mark = "objective."
             saved = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
@@ -297,10 +294,3 @@ class Trainer:
     def _log(self, **values: object) -> None:
         times = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1)}
         append_log(self.folder, {**times, **values})
-
-
-def _shaped(saved: Tensor, like: Tensor) -> Tensor:
-    """The saved tensor, as long as it has the shape of the one it is for."""
-    if saved.shape != like.shape:
-        raise ValueError(f"a tensor has shape {tuple(saved.shape)}, not {tuple(like.shape)}")
-    return saved

@@ -16,11 +16,10 @@ from basis._errors import BasisError
 from basis._tensors import per_item
 from basis.mixings import mixture
 from basis.priors import Prior
-from basis.samplers import Gibbs, geometric
+from basis.samplers import Gibbs, at_least_sure
 from basis.training._signals import as_floats
 
-_LEVELS = (3.0, 7 / 6, 0.1)  # the noise levels of `gibbs` in spreads: first, turn and last
-_SURE = 1e-8  # the least variance, in squared spreads
+_TURN = 7 / 6  # of score priors, in spreads; states are as many above as `gibbs` has there
 
 
 class Visited:
@@ -39,11 +38,10 @@ class Visited:
         self, images: Tensor, count: int, spread: float, sigma_min: float, sigma_max: float
     ) -> None:
         self.images, self.count, self.spread = images, count, spread
-        first, turn, last = (min(max(k * spread, sigma_min), sigma_max) for k in _LEVELS)
-        gibbs = Gibbs()
-        slow = round(gibbs.share * gibbs.steps)
-        levels = geometric(first, turn, slow + 1)[:-1] + geometric(turn, last, gibbs.steps - slow)
-        self.levels = torch.tensor(levels)
+        multiples = (Gibbs.spreads[0], _TURN, Gibbs.spreads[1])
+        first, turn, last = (min(max(k * spread, sigma_min), sigma_max) for k in multiples)
+        above, below = Gibbs().noise_levels(first, turn, last)
+        self.levels = torch.tensor(above[:-1] + below)
         self.mixing = mixture((1.0, 1.0))
         self.tensors: dict[str, Tensor] = {}
         """What the next step depends on: the states (chains, 2, *shape), the mixtures, and the
@@ -75,7 +73,7 @@ class Visited:
         """One step of every chain, by means and variances of the clean signals at `states()`."""
         t = self.tensors
         mean, variance = (part.view_as(t["state"]) for part in (mean.cpu(), variance.cpu()))
-        variance = variance.clamp_min(_SURE * self.spread**2)
+        variance = at_least_sure(variance, self.spread)
         drawn = mean + variance.sqrt() * torch.randn(mean.shape)
         clean = self.mixing.posterior_mean(drawn, t["mixture"], variance)
         t["place"] = t["place"] + 1

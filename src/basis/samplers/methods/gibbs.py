@@ -13,6 +13,7 @@ the score alone and are right for any prior as steps grow in number.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,6 +36,8 @@ class Gibbs(Sampler):
     """
 
     name: ClassVar[str] = "gibbs"
+    spreads: ClassVar[tuple[float, float]] = (3.0, 0.1)
+    """First and last noise level by default, in spreads of the prior."""
 
     steps: int = 98
     """steps in all"""
@@ -67,18 +70,26 @@ class Gibbs(Sampler):
         check_share(self.share)
 
     def run(self, problem: Problem) -> Iterator[State]:
-        first, turn, last = self._levels(problem, self.sigma_max, 3)
-        slow = self._slow(turn, last)
-        yield from self._walk(problem, first_guess(problem), first, turn, last, slow)
+        first, turn, last = self._levels(problem, self.sigma_max, self.spreads[0])
+        levels = self.noise_levels(first, turn, last)
+        yield from self._walk(problem, first_guess(problem), *levels)
 
     def resume(self, problem: Problem, clean: Tensor, sigma: float) -> Iterator[State]:
         first, turn, last = self._levels(problem, sigma, 1)
-        slow = self._slow(turn, last) if first > turn else 0
-        yield from self._walk(problem, clean, first, turn, last, slow)
+        yield from self._walk(problem, clean, *self.noise_levels(first, turn, last))
 
-    def _slow(self, turn: float, last: float) -> int:
-        """Steps above the turn: all, where no noise levels are below it for Langevin steps."""
-        return round((self.share if turn > last else 1.0) * self.steps)
+    def noise_levels(
+        self, first: float, turn: float, last: float
+    ) -> tuple[list[float], list[float]]:
+        """The levels above the turn, with the one that they end at, and those of Langevin steps.
+
+        All steps are above where no noise levels are below for Langevin steps, and none where the
+        first level is the turn.
+        """
+        share = (self.share if turn > last else 1.0) if first > turn else 0.0
+        slow = round(share * self.steps)
+        above = geometric(first, turn, slow + 1)
+        return above, geometric(above[-1], last, self.steps - slow) if slow < self.steps else []
 
     def _levels(
         self, problem: Problem, first: float | None, spreads: float
@@ -86,26 +97,25 @@ class Gibbs(Sampler):
         """The first noise level (so many spreads by default), the turn and the last one."""
         turn = min(prior.turn_spreads for prior in problem.priors)
         given = (first, self.sigma_turn, self.sigma_min)
-        found = problem.levels(given, (spreads, max(turn, 0.1), 0.1))
+        least = self.spreads[1]
+        found = problem.levels(given, (spreads, max(turn, least), least))
         return found[0], found[1], found[2]
 
     def _walk(
-        self, problem: Problem, clean: Tensor, first: float, turn: float, last: float, slow: int
+        self, problem: Problem, clean: Tensor, above: list[float], below: list[float]
     ) -> Iterator[State]:
         """Goes down from clean signals that are noised to the first level."""
-        above = geometric(first, turn, slow + 1)
         x = clean + above[0] * problem.noise.normal(clean)
-        for step in range(slow):
-            mean, variance = problem.moments(x, above[step])
+        for step, (sigma, after) in enumerate(itertools.pairwise(above), start=1):
+            mean, variance = problem.moments(x, sigma)
             drawn = mean
             if self.temperature:
                 noise = problem.noise.normal(x)
                 drawn = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
             clean = condition(problem, drawn, variance, self.temperature, mean=mean)
-            x = clean + above[step + 1] * problem.noise.normal(x)
-            yield State(x, above[step + 1], step + 1, self.steps, level_done=True)
-        quick = self.steps - slow
+            x = clean + after * problem.noise.normal(x)
+            yield State(x, after, step, self.steps, level_done=True)
         move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
-        for step, sigma in enumerate(geometric(above[-1], last, quick) if quick else ()):
+        for step, sigma in enumerate(below, start=len(above)):
             x = move(x, sigma)
-            yield State(x, sigma, slow + step + 1, self.steps, level_done=True)
+            yield State(x, sigma, step, self.steps, level_done=True)
