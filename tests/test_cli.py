@@ -262,6 +262,14 @@ def test_several_mixtures_of_the_same_sources(tmp_path, capsys):
     assert main(["separate", "sample", "--count", "2", *rows, *QUICK, "--out", str(out)]) == 0
     one = fails(capsys, "separate", inputs[0], *rows, "--out", out)
     assert "give 2 mixtures of the same sources" in one
+    # Files that say what they were mixed with are held to the rows.
+    for name, weights in (("a", rows[1:3]), ("b", rows[4:6]), ("c", ("1", "1"))):
+        words = ["mix", "sample:3", "sample:18", "--alphas", *weights]
+        assert main([*words, "--out", str(tmp_path / f"{name}.npz")]) == 0
+    arrays = [str(tmp_path / f"{name}.npz") for name in "abc"]
+    assert main(["separate", *arrays[:2], *rows, *QUICK, "--out", str(out)]) == 0
+    other = fails(capsys, "separate", arrays[0], arrays[2], *rows, "--out", out)
+    assert "c.npz was mixed with alphas 1 1, which is no row of --alphas" in other
     uneven = fails(capsys, "separate", *inputs, "--alphas", 1, "--alphas", 1, 1, "--out", out)
     assert "equally many" in uneven
 

@@ -17,7 +17,9 @@ import torch
 from basis import BasisError, GaussianMixture, separate
 from basis._locks import folder_lock
 from basis.cli import main
+from basis.data import load_images
 from basis.jobs import ArrayStream, FileStream, colorize_job, open_store, separate_job
+from basis.pairs import draw_pairs
 
 SETTINGS = {"sampler": "gibbs", "steps": 4, "samples": 4}
 COUNT = 150
@@ -330,6 +332,40 @@ def test_colours_as_a_job(tmp_path):
     assert store["colours"].shape == (20, 16, 3, 8, 8) and store["colours"].dtype == np.uint8
     assert store["difference"].max() < 1
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_job_says_how_plausible_its_sources_are(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["separate", "sample", "--count", "4", "--job", "--effort", "40", "--out", str(out)]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    found = open_store(out)["plausibility"]
+    alone = separate(draw_pairs(load_images("sample"), 4).mix((1.0, 1.0)), "mnist", effort=40)
+    assert found == pytest.approx(alone.plausibility.numpy(), abs=1e-3)
+    likely = int(alone.plausible.sum())
+    assert f"plausible: {likely} of 4" in told and "/255 rms" in told
+    assert json.loads((out / "run.json").read_text())["plausible"] == likely
+
+
+def test_runs_and_jobs_do_not_mix_their_results(tmp_path, capsys):
+    pictures, out = tmp_path / "pictures", tmp_path / "pictures" / "out"
+    pictures.mkdir()
+    words = ["mix", "sample:3", "sample:18", "--alphas", "0.5", "0.5"]
+    assert main([*words, "--out", str(pictures / "m.png")]) == 0
+    quick = ["--effort", "12", "--out", str(out)]
+    assert main(["separate", str(pictures / "m.png"), *quick]) == 0
+    assert "no weights were given" in capsys.readouterr().out
+    assert (out / "m-source1.png").is_file()
+    # What the first run wrote lies below the folder that the job reads, and is not read.
+    assert main(["separate", str(pictures), *quick]) == 0
+    told = capsys.readouterr().out
+    assert "1 picture in" in told and "1 mixture separated" in told
+    left = {p.name for p in out.iterdir()}
+    assert {"store.json", "sources.npy", "panel.png"} < left
+    assert not left & {"m-source1.png", "m-source2.png", "sources.npz"}
+    assert main(["separate", str(pictures / "m.png"), *quick]) == 2
+    assert "holds the results of a job" in capsys.readouterr().err
+    assert {p.name for p in out.iterdir()} == left
 
 
 def test_the_command_runs_jobs(tmp_path, capsys):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from basis._errors import BasisError
 from basis._files import is_input, write_text
 from basis._reading import read_json
 
-__all__ = ["RunFolder", "write_json"]
+__all__ = ["STORE", "RunFolder", "remove_files", "write_json"]
+
+STORE = "store.json"
+"""What a finished job says of its results, in their folder."""
 
 
 class RunFolder:
@@ -36,14 +40,30 @@ class RunFolder:
 
     def finish(self, entries: Mapping[str, Any]) -> Path:
         """Writes the record with the list of files, then removes what an earlier run left over."""
-        earlier = _listed(self.folder / self.record)
+        earlier = self.earlier()
         path = self.folder / self.record
         write_json(path, {**entries, "files": sorted(self.names)})
-        for name in earlier - {*self.names, self.record}:
-            old = self.folder / name
-            if old.is_file() and not is_input(old):
-                old.unlink()
+        remove_files(self.folder, earlier - {*self.names, self.record})
         return path
+
+    def earlier(self) -> set[str]:
+        """The files that an earlier run's record names."""
+        return _listed(self.folder / self.record)
+
+    def refuse_job(self) -> None:
+        """Refuses a folder with the store of a job, whose files a run of its own would mix with."""
+        if (self.folder / STORE).is_file():
+            raise BasisError(
+                f"{self.folder} holds the results of a job ({STORE}); give another --out"
+            )
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Removes files of an earlier run, but none that is read now."""
+    for name in names:
+        old = folder / name
+        if old.is_file() and not is_input(old):
+            old.unlink()
 
 
 def write_json(path: str | Path, record: Mapping[str, Any]) -> None:

@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
     check_room(out, sum(args.samples * photo[0].numel() for photo in photos))
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):
         folder = RunFolder(out, f"{stem}-run.json")
+        folder.refuse_job()
         grey = photo.mean(dim=0, keepdim=True)
         with progress_bar(f"colouring {name}") as progress:
             coloured, result = colorize(

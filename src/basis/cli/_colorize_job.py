@@ -77,7 +77,7 @@ def _grey_stream(args: argparse.Namespace) -> MixtureStream:
         images = load_images(path, size=args.size)
         return _grey(images.floats(torch.tensor([0]))[0])
 
-    return FileStream(folder_pictures(photos)[: args.count], read)
+    return FileStream(folder_pictures(photos, args.out)[: args.count], read)
 
 
 def _write_panel(store: JobStore, stream: MixtureStream, out: Path) -> None:

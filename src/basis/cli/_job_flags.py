@@ -75,13 +75,17 @@ def job_device(args: argparse.Namespace) -> str:
     return chosen
 
 
-def folder_pictures(paths: list[str]) -> list[Path]:
-    """The pictures that files and folders hold, in order."""
+def folder_pictures(paths: list[str], out: str) -> list[Path]:
+    """The pictures that files and folders hold, in order; what is in `out` was made of others."""
     from basis.data import find_pictures
 
     found: list[Path] = []
     for path in map(Path, paths):
-        inside = find_pictures(path) if path.is_dir() else [path]
+        inside = [path]
+        if path.is_dir():
+            own = Path(out).resolve()
+            inside = [p for p in find_pictures(path) if own not in p.resolve().parents]
+            say(f"{len(inside)} picture{'s' if len(inside) != 1 else ''} in {path} and below")
         if not inside:
             raise BasisError(f"{path} holds no pictures")
         found += inside

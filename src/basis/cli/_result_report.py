@@ -43,6 +43,13 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     return dataclasses.replace(result, **changes)
 
 
+def in_steps(residual: float, prior: Prior) -> float:
+    """A residual in steps of 8 bits: 255ths of the range, or of what stands for it."""
+    if prior.low is None or prior.high is None:
+        return 255 * residual / (prior.spread / 0.3)
+    return 255 * residual / (prior.high - prior.low)
+
+
 def print_estimates(names: Sequence[str], result: Result) -> None:
     """Weights and numbers of sources that were estimated."""
     if result.alphas is None or (result.alphas_known is None and result.counts is None):

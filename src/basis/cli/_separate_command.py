@@ -20,6 +20,7 @@ from basis.cli._blind import is_unknown, separate_blindly, source_count, weight
 from basis.cli._job_flags import add_job_flags, wants_job
 from basis.cli._result_report import (
     in_order_of,
+    in_steps,
     print_verdict,
     write_draws,
 )
@@ -127,6 +128,7 @@ def run(args: argparse.Namespace) -> None:
     sampler = sampler_from(args)
     out = out_folder(args.out)
     folder = RunFolder(out)
+    folder.refuse_job()
     priors = priors_from(args)
     check_weights(args)
     given = read_input(args, priors[0])
@@ -147,6 +149,8 @@ def run(args: argparse.Namespace) -> None:
         told = overridden(mixing, given.weights[0]) if given.weights else None
         if told:
             print(f"basis separate: warning: {told}", file=sys.stderr)
+        if not (args.alphas or args.k or given.weights):
+            say(f"no weights were given: taken as a plain sum, {mixing!r}")
         result = run_separation(
             args, mixture, priors, mixing, sampler, "separating", keep=args.keep or ()
         )
@@ -192,6 +196,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
     _print_residual(args, result, priors[0])
     print_verdict(names, result, priors)
+    if sampler and (args.samples or 1) > 1 and args.choose in (None, "first"):
+        print("shown is the first draw of each; --choose energy, likelihood or mean shows another")
     if isinstance(priors[0], Tiled):
         tile = "x".join(map(str, priors[0].prior.shape[1:]))
         print(f"larger than the prior's {tile} pixels: seen through overlapping tiles")
@@ -218,10 +224,7 @@ def _check_places(args: argparse.Namespace, out: Path, given: Input, k: int, pri
 
 def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:
     """How far the sources are from the mixture, with a warning where they cannot make it."""
-    width = (
-        prior.spread / 0.3 if prior.low is None or prior.high is None else prior.high - prior.low
-    )
-    worst = result.residual.max().item() / width * 255
+    worst = in_steps(result.residual.max().item(), prior)
     print(f"residual at most {worst:.2f}/255 rms, {result.seconds:.1f} s")
     if worst > 1 and not args.noise:
         bounded = prior.low is not None and prior.high is not None

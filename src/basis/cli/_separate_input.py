@@ -113,6 +113,13 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> Input:
             )
         if file.alphas is not None:
             own = file.alphas.tolist()
+            if len(args.alphas or ()) > 1:
+                if not any(_same(own, row) for row in args.alphas):
+                    raise BasisError(
+                        f"{path} was mixed with alphas {' '.join(f'{a:g}' for a in own)}, which is "
+                        "no row of --alphas"
+                    )
+                continue
             if brought is not None and own != brought:
                 raise BasisError(f"{path} was mixed with other alphas than the files before it")
             brought = own
@@ -125,6 +132,12 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> Input:
     known = [file.sources.float() for file in files if file.sources is not None]
     truth = torch.cat(known) if len(known) == len(files) and rows == 1 else None
     return Input(names, mixture, truth, None if brought is None else [brought])
+
+
+def _same(weights: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether weights are the same but for rounding."""
+    pairs = zip(weights, others, strict=False)
+    return len(weights) == len(others) and all(abs(a - b) < 1e-6 for a, b in pairs)
 
 
 def _stack(names: list[str], mixture: Tensor, rows: int) -> tuple[list[str], Tensor]:

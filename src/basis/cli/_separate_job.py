@@ -17,6 +17,7 @@ from basis.cli._job_flags import (
     run_job_command,
     write_pictures,
 )
+from basis.cli._result_report import in_steps
 from basis.cli._sampling import priors_from, sampler_from, way
 from basis.cli._separate_input import (
     Input,
@@ -66,7 +67,7 @@ def separate_as_job(args: argparse.Namespace) -> None:
     if args.pictures:
         picture = partial(to_picture, low=prior.low, high=prior.high)
         write_pictures(store, "sources", "source", out, picture)
-    _print_figures(store)
+    _print_figures(store, prior)
     print_end("separate", store)
 
 
@@ -126,7 +127,7 @@ def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
             raise BasisError(f"{path} holds {len(found)} mixtures; one of each file is taken here")
         return fit(found[0])
 
-    return FileStream(folder_pictures(args.inputs), read)
+    return FileStream(folder_pictures(args.inputs, args.out), read)
 
 
 def _write_panel(
@@ -149,6 +150,7 @@ def _write_panel(
     sources = torch.from_numpy(store["sources"][good])
     truths = [piece.truth for piece in pieces if piece.truth is not None]
     names = store.names
+    judged = store["plausibility"] if "plausibility" in store.arrays else None
     panel = separation_panel(
         torch.cat([piece.mixture for piece in pieces]),
         sources,
@@ -158,18 +160,25 @@ def _write_panel(
         title=f"{prior.name} prior, {way(args)}; the first {len(good)} of {len(store)}",
         low=prior.low,
         high=prior.high,
+        plausibility=torch.from_numpy(judged[good]) if judged is not None else None,
     )
     write_picture(out / "panel.png", panel)
 
 
-def _print_figures(store: JobStore) -> None:
+def _print_figures(store: JobStore, prior: Prior) -> None:
     import numpy as np
     import torch
 
     from basis import metrics
+    from basis.priors import LIKELY
 
     if "psnr" in store.arrays:
         scores = torch.from_numpy(store["psnr"][~np.isnan(store["psnr"])])
         print(f"PSNR {metrics.summarise(scores)} dB")
-    worst = np.nanmax(store["residual"])
-    print(f"{len(store) - len(store.failures)} mixtures separated, residual at most {worst:.2g}")
+    good = len(store) - len(store.failures)
+    worst = in_steps(np.nanmax(store["residual"]), prior)
+    print(
+        f"{good} mixture{'s' if good != 1 else ''} separated, residual at most {worst:.2f}/255 rms"
+    )
+    if "plausibility" in store.arrays:
+        print(f"plausible: {int((store['plausibility'] >= LIKELY).sum())} of {good}")

@@ -106,6 +106,7 @@ def separate_job(
         "mixing": _described(mixing),
         "priors": _identities(loaded),
         "samples_kept": keep_samples,
+        "plausibility": plan.verdict,
         "chains": chains,
     }
     shown = plan.rounds[0].chains if keep_samples else 0

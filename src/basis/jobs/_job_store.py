@@ -19,10 +19,10 @@ import numpy as np
 from basis._errors import BasisError
 from basis._files import sha256, whole_file, write_text
 from basis._reading import check_regular, read_json, reading
+from basis._run_folder import STORE
 from basis.jobs._recipe import Arrays, blank
 from basis.jobs._shards import Shards, one_line
 
-STORE = "store.json"
 NAMES = "names.txt"
 _FILE = re.compile(r"[a-z]{1,32}\.npy|names\.txt")
 _AGAIN = "run the job again, which makes anew what was damaged"

@@ -250,6 +250,8 @@ class _Block:
             "residual": result.residual.cpu().numpy(),
             "evaluations": result.spent.cpu().numpy().astype(np.int64),
         }
+        if result.plausibility is not None:
+            arrays["plausibility"] = result.plausibility.cpu().numpy().astype(np.float32)
         if self.truth is not None:
             truth = self.truth[rows]
             sources = metrics.reorder(sources, truth)

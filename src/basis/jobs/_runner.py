@@ -17,14 +17,16 @@ import torch
 from basis._errors import BasisError
 from basis._files import write_text
 from basis._locks import folder_lock
+from basis._run_folder import STORE, RunFolder, remove_files
 from basis._version import __version__
 from basis.jobs._engines import Engine, Tasks
 from basis.jobs._identity import damaged_line, difference, digest, read_record
-from basis.jobs._job_store import STORE, JobStore, assemble, open_store
+from basis.jobs._job_store import JobStore, assemble, open_store
 from basis.jobs._recipe import Made, Payload, Recipe
 from basis.jobs._shards import FOLDER, Shards, one_line
 from basis.jobs._streams import MixtureStream
 from basis.jobs._survey import Survey, survey
+from basis.priors import LIKELY
 
 JOB, RUN = "job.json", "run.json"
 SHARD = 64
@@ -108,11 +110,11 @@ def run_job(
 
 
 _RESULTS = re.compile(
-    r"(sources|samples|energies|residual|evaluations|psnr|colours|difference)\.npy"
+    r"(sources|samples|energies|residual|evaluations|psnr|plausibility|colours|difference)\.npy"
     r"|names\.txt|(store|job|run)\.json"
 )
 _OURS = re.compile(
-    r"\.(sources|samples|energies|residual|evaluations|psnr|colours|difference|names|store|job|run)"
+    r"\.(sources|samples|energies|residual|evaluations|psnr|plausibility|colours|difference|names|store|job|run)"
     r"-\w+\.(npy|json|txt)"
 )
 
@@ -269,5 +271,9 @@ def _write_run(job: Job, shards: Shards, store: JobStore, seconds: float) -> Non
         "shard_seconds": [row["seconds"] for row in done],
         "write_seconds": [row["write"] for row in done],
     }
+    if "plausibility" in store.arrays:
+        record["plausible"] = int((store["plausibility"] >= LIKELY).sum())
+    earlier = RunFolder(job.folder, RUN).earlier()
     with one_line(job.folder / RUN):
         write_text(job.folder / RUN, json.dumps(record, indent=2) + "\n")
+    remove_files(job.folder, {n for n in earlier if not _RESULTS.fullmatch(n)})
