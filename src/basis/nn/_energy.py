@@ -75,11 +75,6 @@ class Energy(Denoiser):
     likelihood_spreads = 1 / 3
     """Where its log p ranks clean signals best, in spreads: below, its errors of detail count."""
 
-    turn_spreads = 0.0
-    """Where `gibbs` leaves the variance for the gradient alone, in spreads: nowhere. An energy's
-    gradient is least right where noise is small.
-    """
-
     def __init__(
         self, network: UNet, mean: float, std: float, head: VarianceHead | None = None
     ) -> None:
