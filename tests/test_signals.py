@@ -117,8 +117,8 @@ def test_langevin_has_the_posterior_of_correlated_values(bounds, tau, kind):
         steps=400, sigma_turn=0.12, sigma_min=sigma, share=0.5, rate=0.05, weight=2.0
     )
     x = draw(sampler, priors, mixing, m, 2000)
-    mean, covariance = exact(priors, mixing, m, sigma**2 / 2 + tau**2, sigma)
-    # Steps of 0.05 sigma^2 widen the spread by a few per cent.
+    gain = mixing.gain(torch.zeros(1, 2, *SHAPE, dtype=torch.float64))
+    mean, covariance = exact(priors, mixing, m, (gain * sigma) ** 2 / 2 + tau**2, sigma)
     assert_gaussian(x, mean, covariance, mean_slack=0.05, covariance_slack=0.1)
 
 

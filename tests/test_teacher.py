@@ -124,7 +124,7 @@ def test_chains_of_the_teacher_find_sources_of_their_mixtures():
         on = visited.tensors["place"] - place
         assert ((on == 1) | ((visited.tensors["place"] == 0) & (place == 97))).all()
     levels = torch.cat(seen)
-    assert levels.min().item() == pytest.approx(0.1) and levels.max().item() == pytest.approx(3.0)
+    assert levels.min().item() == pytest.approx(0.05) and levels.max().item() == pytest.approx(3.0)
     # Chains that have nearly ended have the two sources of their mixture, in some order.
     late = visited.tensors["place"] > 85
     state, mixed = visited.tensors["state"][late], visited.tensors["mixture"][late]

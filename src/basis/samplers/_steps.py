@@ -22,7 +22,7 @@ def first_guess(problem: Problem) -> Tensor:
 
 
 def at_least_sure(variance: Tensor, spread: float) -> Tensor:
-    """A variance with its least value, so that a prior that is sure still leaves a way."""
+    """A variance, of any shape, with a least value: a prior that is sure still leaves a way."""
     return variance.clamp_min(_SURE * spread**2)
 
 

@@ -36,7 +36,7 @@ class Gibbs(Sampler):
     """
 
     name: ClassVar[str] = "gibbs"
-    spreads: ClassVar[tuple[float, float]] = (3.0, 0.1)
+    spreads: ClassVar[tuple[float, float]] = (3.0, 0.05)
     """First and last noise level by default, in spreads of the prior."""
 
     steps: int = 98
@@ -46,7 +46,7 @@ class Gibbs(Sampler):
     sigma_turn: float | None = None
     """where Langevin dynamics take over; by default 7/6 spreads, or where the prior says"""
     sigma_min: float | None = None
-    """last noise level; 0.1 spreads by default"""
+    """last noise level; 0.05 spreads by default"""
     share: float = 0.61
     """share of the steps spent above sigma_turn"""
     rate: float = 1.0
