@@ -75,7 +75,7 @@ def test_efforts_find_the_posterior_mean(case, effort, most):
 def test_the_mean_of_draws_is_nearer_than_any_draw(case):
     textures = Textures(case, 4)
     settings = {"mixing": textures.mixing, "choose": "mean"}
-    r = separate(textures.m, textures.priors, sampler="gibbs", samples=6, **settings)
+    r = separate(textures.m, textures.priors, sampler="gibbs", samples=12, **settings)
     draws = [textures.distance(x) for x in r.samples.unbind(1)]
     assert textures.distance(r.sources) < 0.6 * min(draws)
     torch.testing.assert_close(r.sources, r.mean, atol=1e-3, rtol=0)
