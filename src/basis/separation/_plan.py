@@ -24,7 +24,7 @@ from basis.separation._words import DEFAULT_EFFORT, EFFORTS, Choice, Effort
 _MANY = 150  # network calls per source that are enough for several chains and second looks
 _STEPS = 40  # of one of several chains
 _MOST = 10**7  # evaluations that an effort may have: hours for one mixture
-_PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 48, 4 of 74, 7 of 142
+_PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 44, 4 of 72, 7 of 141
 _SHORT_CLIMB = 8  # steps of the polish of a mean
 _STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
 
