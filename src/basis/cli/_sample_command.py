@@ -19,6 +19,7 @@ EPILOG = """\
 examples:
   basis sample mnist                            32 digits: samples.png and samples.npy
   basis sample runs/photos --count 2048 --out drawn
+  basis sample cifar10 --guide cifar10-guide    sharper photos, less varied
   basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far from photos
 """
 
@@ -33,6 +34,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=natural, default=32, help="steps, of two network evaluations each (32)"
     )
+    parser.add_argument(
+        "--guide", metavar="NAME|DIR", help="a weaker prior of the same signals, to lead away from"
+    )
+    parser.add_argument(
+        "--strength", type=float, default=0.25, help="how far beyond the prior a guide leads (0.25)"
+    )
+    parser.add_argument(
+        "--above", type=float, default=0.8, help="least noise that is guided, in spreads (0.8)"
+    )
     add_seed_and_device(parser)
     parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
     add_root(parser)
@@ -45,9 +55,13 @@ def run(args: argparse.Namespace) -> None:
     from basis import load_prior, sample
     from basis._files import whole_file
     from basis.panels import grid, write_picture
+    from basis.priors import Guided
 
-    out = out_folder(args.out)
-    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
+    out, device = out_folder(args.out), device_from(args.device)
+    prior = load_prior(args.prior, root=args.data_root, device=device)
+    if args.guide is not None:
+        guide = load_prior(args.guide, root=args.data_root, device=device)
+        prior = Guided(prior, guide, args.strength, above=args.above)
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(prior, args.count, steps=args.steps, seed=args.seed, progress=progress)
     images = images.cpu()

@@ -6,6 +6,7 @@ from basis.priors._energies import LIKELY, Energies, quantiles
 from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
+from basis.priors._guided import Guided
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._prior import Prior
 from basis.priors._tiled import Tiled
@@ -18,6 +19,7 @@ __all__ = [
     "FlowLikelihood",
     "FunctionPrior",
     "GaussianMixture",
+    "Guided",
     "Ladder",
     "LikelihoodPrior",
     "Prior",

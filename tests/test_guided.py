@@ -1,0 +1,80 @@
+"""Guided priors: what is sharpened, where, at what cost, and what is refused."""
+
+import json
+
+import pytest
+import torch
+
+import basis
+from basis.cli import main
+from basis.priors import GaussianMixture, Guided
+
+
+def gaussian(variance, sigma_max=10.0, shape=(1, 4, 4)):
+    return GaussianMixture(
+        torch.zeros(1, *shape),
+        torch.tensor([variance]),
+        torch.ones(1),
+        sigma_min=0.01,
+        sigma_max=sigma_max,
+    )
+
+
+def test_guiding_gaussians_is_a_product_of_powers():
+    narrow, wide, w = gaussian(1.0), gaussian(4.0), 0.5
+    guided = Guided(narrow, wide, w, above=0.0)
+    x, sigma = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), 0.7
+    # The precisions of the noisy Gaussians, of which a product of powers has the sum.
+    precision = (1 + w) / (1.0 + sigma**2) - w / (4.0 + sigma**2)
+    torch.testing.assert_close(guided.score(x, sigma), -precision * x)
+    mean, variance = guided.moments(x, sigma)
+    torch.testing.assert_close(mean, guided.denoise(x, sigma))
+    torch.testing.assert_close(variance, narrow.moments(x, sigma)[1])
+
+
+def test_draws_are_narrower_than_the_prior():
+    plain = basis.sample(gaussian(1.0), 400, steps=20)
+    led = basis.sample(Guided(gaussian(1.0), gaussian(2.0), 1.0, above=0.0), 400, steps=20)
+    assert plain.std().item() == pytest.approx(1.0, abs=0.04)
+    assert led.std() < 0.9 * plain.std()
+
+
+def test_only_large_noise_that_the_guide_knows_is_guided():
+    narrow, wide = gaussian(1.0), gaussian(4.0, sigma_max=2.0)
+    guided = Guided(narrow, wide, 1.0, above=0.5)
+    x = torch.ones(4, 1, 4, 4)
+    sigma = torch.tensor([0.4, 0.5, 2.0, 3.0])
+    moved = (guided.denoise(x, sigma) - narrow.denoise(x, sigma)).abs().amax(dim=(1, 2, 3)) > 1e-6
+    assert moved.tolist() == [False, True, True, False]
+    assert torch.equal(Guided(narrow, wide, 0.0).denoise(x, sigma), narrow.denoise(x, sigma))
+
+
+def test_it_counts_both_networks_and_says_who_guides():
+    guided = Guided(gaussian(1.0), gaussian(4.0))
+    assert guided.cost == guided.tile_cost == 2
+    assert guided.describe()["guide"]["strength"] == 0.25
+    m = torch.ones(1, 1, 4, 4)
+    result = basis.separate(m, guided, alphas=(1.0, 1.0), sampler="gibbs", steps=5, seed=0)
+    assert result.evaluations == 2 * 2 * (5 + 1)  # networks, sources, steps and the last denoising
+
+
+@pytest.mark.parametrize(
+    ("guide", "settings", "said"),
+    [
+        (gaussian(4.0, shape=(1, 2, 2)), {}, "must be of the prior's signals"),
+        (gaussian(4.0), {"strength": -1.0}, "strength must be a number of 0 or more"),
+        (gaussian(4.0), {"above": float("nan")}, "above must be a number of 0 or more"),
+    ],
+)
+def test_what_does_not_fit_is_refused(guide, settings, said):
+    with pytest.raises(basis.BasisError, match=said):
+        Guided(gaussian(1.0), guide, **settings)
+
+
+def test_the_command_draws_with_a_guide(tmp_path, capsys):
+    words = ["sample", "mnist", "--count", "2", "--steps", "2"]
+    assert main([*words, "--guide", "mnist-vae", "--out", str(tmp_path / "led")]) == 0
+    record = json.loads((tmp_path / "led/run.json").read_text())
+    assert record["prior"]["guide"]["name"] == "mnist-vae"
+    assert main([*words, "--guide", "cifar10", "--out", str(tmp_path / "no")]) == 2
+    assert "must be of the prior's signals" in capsys.readouterr().err
