@@ -106,6 +106,15 @@ def test_evaluate_writes_its_figures(tmp_path, capsys):
     assert "average" in capsys.readouterr().out
 
 
+def test_a_run_named_as_the_prior_it_began_from_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "--data", "sample", "--init", "mnist", "--out", "mnist", "--batch", 8]
+    words += ["--held-out", 8, "--variance-images", 0, "--energy-pairs", 0]
+    assert main([str(w) for w in [*words, "--images", 8]]) == 0
+    assert main([str(w) for w in [*words, "--images", 16]]) == 0
+    assert "going on from step 1" in capsys.readouterr().out
+
+
 def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     run = tmp_path / "run"
     training = [

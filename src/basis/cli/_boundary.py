@@ -113,7 +113,7 @@ def _inputs_protected(args: argparse.Namespace) -> Iterator[None]:
         out = getattr(args, "out", None)
         for name, texts in given.items():
             for text in texts if name not in _BESIDE_RESULTS else ():
-                if out and os.path.isdir(text) and _same(out, text):
+                if out and os.path.isdir(text) and _same(out, text) and not _named(args, text):
                     raise BasisError(f"{out} is read as input; give --out another folder")
         yield
 
@@ -124,6 +124,15 @@ def _texts(args: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         texts = [item for item in items if isinstance(item, str) and item]
         if name not in _NOT_READ and texts:
             yield name, texts
+
+
+def _named(args: argparse.Namespace, text: str) -> bool:
+    """Whether a text is the name of a data set or of a prior, which come before folders."""
+    from basis.data import NAMES
+    from basis.store import list_priors
+
+    root = getattr(args, "data_root", None)
+    return text in NAMES or any(entry.name == text for entry in list_priors(root))
 
 
 def _same(one: str, other: str) -> bool:
