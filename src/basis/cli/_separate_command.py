@@ -29,7 +29,6 @@ from basis.cli._separate_input import (
     Input,
     check_truth,
     check_weights,
-    large_enough,
     mixing_from,
     read_input,
 )
@@ -122,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
 
     from basis import metrics, mixings
     from basis.panels import separation_panel, to_picture, write_picture
-    from basis.priors import Tiled
+    from basis.priors import Tiled, large_enough
     from basis.separation import has_draws, overridden, verdict_rows
 
     sampler = sampler_from(args)
@@ -133,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
     check_weights(args)
     given = read_input(args, priors[0])
     mixture, truth, names = given.mixture, given.truth, given.names
-    priors = large_enough(priors, mixture)
+    priors = large_enough(priors, tuple(mixture.shape[2:]))
     if is_unknown(args):
         most = 4 if args.k == "unknown" else int(args.k or 2)
         _check_places(args, out, given, most, priors[0])

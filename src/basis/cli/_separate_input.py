@@ -151,21 +151,6 @@ def _stack(names: list[str], mixture: Tensor, rows: int) -> tuple[list[str], Ten
     return names[::rows], stacked
 
 
-def large_enough(priors: list[Prior], mixture: Tensor) -> list[Prior]:
-    """The priors for signals of the mixture's size, through tiles where it is larger than
-    theirs.
-    """
-    from basis.priors import Tiled
-
-    size = tuple(mixture.shape[2:])
-    tiles = [p.shape[1:] for p in priors]
-    if any(len(size) != len(tile) or size == tile for tile in tiles) or any(
-        side < own for tile in tiles for side, own in zip(size, tile, strict=True)
-    ):
-        return priors  # as they are, or refused as too small later on
-    return [Tiled(p, *size) for p in priors]
-
-
 def mixing_from(args: argparse.Namespace, priors: Sequence[Prior], given: Input) -> Mixing:
     """The mixing that the flags and the files say."""
     from basis import mixings

@@ -15,11 +15,11 @@ from torch import Tensor
 from basis._errors import BasisError
 from basis.jobs._engines import Engine, ThreadEngine
 from basis.jobs._job_store import JobStore
-from basis.jobs._recipe import CHAINS, Recipe, block_size, large_enough, own_device
+from basis.jobs._recipe import CHAINS, Recipe, block_size, own_device
 from basis.jobs._runner import Job, ShardProgress, run_job, shard_size
 from basis.jobs._streams import ArrayStream, MixtureStream, open_array
 from basis.mixings import Mixing, mixture
-from basis.priors import Prior
+from basis.priors import Prior, large_enough
 from basis.separation import colourings_drawn, default_workers, settled_plan
 from basis.store import load_prior
 

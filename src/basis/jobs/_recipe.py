@@ -8,7 +8,7 @@ shard is a whole number of blocks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from basis import metrics
 from basis._errors import BasisError
-from basis.priors import Prior, Tiled
+from basis.priors import Prior, large_enough
 from basis.separation import colorize, separate
 from basis.store import load_prior
 
@@ -126,16 +126,6 @@ def load_priors(recipe: Recipe, device: str) -> list[Prior]:
                 found = large_enough(found, recipe.size)
             _LOADED[key] = [prior.eval() for prior in found]
         return _LOADED[key]
-
-
-def large_enough(priors: Sequence[Prior], size: tuple[int, ...]) -> list[Prior]:
-    """The priors for signals of this size, through tiles where it is larger than theirs."""
-    tiles = [p.shape[1:] for p in priors]
-    if any(len(size) != len(tile) or size == tile for tile in tiles) or any(
-        side < own for tile in tiles for side, own in zip(size, tile, strict=True)
-    ):
-        return list(priors)  # as they are, or refused as too small later on
-    return [Tiled(p, *size) for p in priors]
 
 
 def own_device(device: str, number: int | None = None) -> str:

@@ -9,7 +9,7 @@ from basis.priors._gaussian import GaussianMixture
 from basis.priors._guided import Guided
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._prior import Prior
-from basis.priors._tiled import Tiled
+from basis.priors._tiled import Tiled, large_enough
 
 __all__ = [
     "LIKELY",
@@ -27,6 +27,7 @@ __all__ = [
     "from_denoiser",
     "from_log_prob",
     "from_score",
+    "large_enough",
     "quantiles",
     "with_likelihood",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis._tensors import as_sigmas, per_item
+from basis.priors._derived import Derived
 from basis.priors._prior import Prior
 
 _WIDEST = 40.0
@@ -22,7 +23,7 @@ _NUDGE = 0.02
 """Length of a difference that stands for a derivative, in sigma."""
 
 
-class FlowLikelihood(Prior):
+class FlowLikelihood(Derived):
     """A prior with log p by the probability flow: what it answers otherwise is the prior's own.
 
     With t = log(sigma), x moves by dx/dt = x - denoise(x, sigma), and log p falls by the trace of
@@ -47,20 +48,8 @@ class FlowLikelihood(Prior):
         for name, value in (("steps", steps), ("probes", probes)):
             if value is not None and value < 1:
                 raise BasisError(f"{name} must be at least 1, not {value}")
-        super().__init__(
-            prior.shape,
-            prior.sigma_min,
-            prior.sigma_max,
-            name=prior.name,
-            low=prior.low,
-            high=prior.high,
-            center=prior.center,
-            spread=prior.spread,
-            errors=prior.errors,
-            card=prior.card,
-        )
-        self.prior, self.steps, self.probes, self.seed = prior, steps, probes, seed
-        self.cost = prior.cost
+        super().__init__(prior)
+        self.steps, self.probes, self.seed = steps, probes, seed
 
     @property
     def module(self) -> object:

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis._tensors import as_sigmas
+from basis.priors._derived import Derived
 from basis.priors._prior import Prior
 
 
-class Guided(Prior):
+class Guided(Derived):
     """A prior sharpened by a weaker one: p^(1 + strength) / guide^strength at large noise.
 
     A network that is too small or too young spreads its probability over signals that are no
@@ -41,20 +42,8 @@ class Guided(Prior):
         for name, value in (("strength", strength), ("above", above)):
             if not (math.isfinite(value) and value >= 0):
                 raise BasisError(f"{name} must be a number of 0 or more, not {value}")
-        super().__init__(
-            prior.shape,
-            prior.sigma_min,
-            prior.sigma_max,
-            name=prior.name,
-            low=prior.low,
-            high=prior.high,
-            center=prior.center,
-            spread=prior.spread,
-            errors=prior.errors,
-            card=prior.card,
-        )
-        self.prior, self.guide, self.energies = prior, guide, prior.energies
-        self.strength = float(strength)
+        super().__init__(prior)
+        self.guide, self.strength = guide, float(strength)
         # A guide is not asked about noise that it does not know.
         self.sigma_above = max(above * prior.spread, guide.sigma_min)
         self.cost = prior.cost + guide.cost
@@ -69,10 +58,6 @@ class Guided(Prior):
     @property
     def tile_cost(self) -> int:
         return self.prior.tile_cost + self.guide.tile_cost
-
-    @property
-    def turn_spreads(self) -> float:
-        return self.prior.turn_spreads
 
     def describe(self) -> dict[str, Any]:
         guided = {"name": self.guide.name, "strength": self.strength, "above": self.sigma_above}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor
 
 from basis._errors import BasisError
 from basis._tensors import as_sigmas
+from basis.priors._derived import Derived
 from basis.priors._prior import Prior
 
 
-class Tiled(Prior):
+class Tiled(Derived):
     """A prior of larger signals: every step denoises overlapping tiles and blends the answers.
 
     The blend is done at every noise level and not once at the end, so that neighbouring tiles agree
@@ -44,19 +46,7 @@ class Tiled(Prior):
         shared = min(tile) // 2 if overlap is None else overlap
         if not 0 <= shared < min(tile):
             raise BasisError(f"tiles of {_by(tile)} cannot overlap by {overlap}")
-        super().__init__(
-            (channels, *sides),
-            prior.sigma_min,
-            prior.sigma_max,
-            name=prior.name,
-            low=prior.low,
-            high=prior.high,
-            center=prior.center,
-            spread=prior.spread,
-            errors=prior.errors,
-            card=prior.card,
-        )
-        self.prior, self.energies = prior, prior.energies
+        super().__init__(prior, (channels, *sides))
         along = [starts(side, own, shared) for side, own in zip(sides, tile, strict=True)]
         self.corners = list(itertools.product(*along))
         self.cost = prior.cost * len(self.corners)
@@ -74,14 +64,6 @@ class Tiled(Prior):
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         mean, variance = self._blend(list(self.prior.moments(*self._cut(x, sigma))), x)
         return mean, variance
-
-    @property
-    def tile_cost(self) -> int:
-        return self.prior.tile_cost
-
-    @property
-    def turn_spreads(self) -> float:
-        return self.prior.turn_spreads
 
     def describe(self) -> dict[str, Any]:
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}
@@ -108,6 +90,20 @@ class Tiled(Prior):
                 out[(Ellipsis, *place)] += weight.to(x) * tile
             blended.append(out)
         return blended
+
+
+def large_enough(priors: Sequence[Prior], size: tuple[int, ...]) -> list[Prior]:
+    """The priors for signals of this size, through tiles where it is larger than theirs.
+
+    Shapes:
+        size: The sides of the signals, without channels.
+    """
+    tiles = [p.shape[1:] for p in priors]
+    if any(len(size) != len(tile) or size == tile for tile in tiles) or any(
+        side < own for tile in tiles for side, own in zip(size, tile, strict=True)
+    ):
+        return list(priors)  # as they are, or refused as too small later on
+    return [Tiled(p, *size) for p in priors]
 
 
 def starts(side: int, tile: int, shared: int) -> list[int]:
