@@ -16,7 +16,7 @@ from basis.priors import Prior
 from basis.store import load_prior
 from basis.training._config import TrainConfig
 from basis.training._dual_score import DualScore
-from basis.training._objectives import Likelihood
+from basis.training._objectives import Likelihood, Objective
 from basis.training._processes import Processes
 from basis.training._signals import Signals
 from basis.training._visited import Visited
@@ -73,7 +73,19 @@ class Lessons:
         self.visited.move(moved, variance)
 
 
-class Taught(Likelihood):
+class _Visiting(Objective):
+    """An objective with lessons, whose chains are part of a run's state."""
+
+    lessons: Lessons
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.lessons.visited.tensors
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.lessons.visited.load(tensors)
+
+
+class Taught(_Visiting, Likelihood):
     """Code length of noisy signals, and the error of the gradient against a teacher's.
 
     Args:
@@ -100,14 +112,8 @@ class Taught(Likelihood):
         error = self.errors(gradient, x, target, s).mean()
         return code[: len(clean)].mean() + self.score * error
 
-    def tensors(self) -> dict[str, Tensor]:
-        return self.lessons.visited.tensors
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self.lessons.visited.load(tensors)
-
-
-class TaughtEnergy(DualScore):
+class TaughtEnergy(_Visiting, DualScore):
     """Dual score matching of an energy whose gradient is held to a teacher's.
 
     Args:
@@ -126,12 +132,6 @@ class TaughtEnergy(DualScore):
         self.lessons.move(x + per_item(s, x).square() * by_x)
         error = self.by_signal(model, by_x, x, target, s)
         return error + self.dual * self.by_level(by_level[: len(clean)], clean, noisy, sigma)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self.lessons.visited.tensors
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self.lessons.visited.load(tensors)
 
 
 def find_teacher(
