@@ -221,7 +221,21 @@ def test_defaults_are_in_spreads_of_the_prior_and_clipped_to_what_it_knows():
     assert problem.levels((0.4, None, None), (3, 1, 1 / 6)) == pytest.approx([0.4, 0.4, 0.3])
 
 
+def test_cooled_chains_scatter_less():
+    priors, m = gaussian_case()
+    settings = {"steps": 40, "sigma_max": 0.5, "sigma_turn": 0.05, "sigma_min": 0.05}
+    warm, cold = (
+        run(Gibbs(**settings, cooling=c), priors, mixture((1.0, 0.5)), m, 500)[0].std(dim=0).mean()
+        for c in (0.0, 1.0)
+    )
+    assert cold < 0.8 * warm
+    for wrong in ({"cooling": 1.5}, {"cooling": -0.1}, {"bend": 0.0}):
+        with pytest.raises(BasisError, match=next(iter(wrong))):
+            Gibbs(**wrong)
+
+
 def test_schedules():
+    assert geometric(8.0, 1.0, 3, bend=2.0) == pytest.approx([8, 8 * 8**-0.25, 1])
     assert geometric(8.0, 1.0, 4) == pytest.approx([8, 4, 2, 1])
     assert geometric(8.0, 1.0, 1) == [1.0]
     sigmas = two_paces(1.0, 0.5, 0.05, 10, 0.8)

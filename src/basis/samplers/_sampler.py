@@ -125,11 +125,14 @@ def check_share(share: float) -> None:
         raise BasisError(f"share must be from 0 to 1, not {share}")
 
 
-def geometric(first: float, last: float, count: int) -> list[float]:
-    """`count` numbers in geometric progression, both ends among them."""
+def geometric(first: float, last: float, count: int, bend: float = 1.0) -> list[float]:
+    """`count` numbers in geometric progression, both ends among them.
+
+    A bend of more than 1 lays them closer together near the first and farther apart near the last.
+    """
     if count == 1:
         return [last]
-    return [first * (last / first) ** (i / (count - 1)) for i in range(count)]
+    return [first * (last / first) ** ((i / (count - 1)) ** bend) for i in range(count)]
 
 
 def two_paces(first: float, turn: float, last: float, steps: int, share: float) -> list[float]:

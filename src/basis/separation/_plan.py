@@ -215,7 +215,7 @@ def _plan(calls: int) -> Plan:
         ranking = Ranking(levels=(2 / 3,))
         climb = _climb(max(1, min(16, calls // 4)))
         left = calls - climb.calls - ranking.calls(chains)
-        return Plan((Round(chains, _search(left // chains - 1)),), climb, ranking)
+        return Plan((Round(chains, _decisive(left // chains - 1)),), climb, ranking)
     ranking, climb = Ranking(), _climb(32 if calls < 600 else 48)
     look = Round(8, _search(12), _STARTS[0])
     left = calls - climb.calls
@@ -245,6 +245,16 @@ def _mean_plan(calls: int) -> Plan:
 def _search(steps: int) -> Gibbs:
     """Chains that stop where modes are decided: what is below is the polish's."""
     return Gibbs(steps=max(1, steps), share=1.0)
+
+
+def _decisive(steps: int) -> Gibbs:
+    """The same for one or two chains, which have to find the right mode by themselves.
+
+    What belongs to which source is decided at the largest noise levels, where most of the steps go;
+    towards the end draws come nearer to means, since the climb needs a mode and no sample of it.
+    Many chains do better apart from each other.
+    """
+    return replace(_search(steps), bend=3.0, cooling=0.5)
 
 
 def _climb(steps: int) -> Round:

@@ -21,6 +21,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from basis._errors import BasisError
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
 from basis.samplers._steps import LangevinSteps, condition, first_guess
@@ -49,12 +50,16 @@ class Gibbs(Sampler):
     """last noise level; 0.05 spreads by default"""
     share: float = 0.61
     """share of the steps spent above sigma_turn"""
+    bend: float = 1.0
+    """above 1: more of the steps above sigma_turn at their largest noise levels"""
     rate: float = 1.0
     """step size of the Langevin steps in units of sigma^2"""
     weight: float = 4.0
     """likelihood weight of the Langevin steps: gamma^2 = sigma^2 / weight times the gain squared"""
     temperature: float = 1.0
     """scales the noise of the draws; 0 takes means instead, which no longer samples"""
+    cooling: float = 0.0
+    """share of the temperature that is lost on the way to sigma_turn; above 0 no longer samples"""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -63,11 +68,14 @@ class Gibbs(Sampler):
             sigma_max=0.0,
             sigma_turn=0.0,
             sigma_min=0.0,
+            bend=0.0,
             rate=0.0,
             weight=0.0,
             temperature=0,
         )
         check_share(self.share)
+        if not 0 <= self.cooling <= 1:
+            raise BasisError(f"cooling must be between 0 and 1, not {self.cooling}")
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, turn, last = self._levels(problem, self.sigma_max, self.spreads[0])
@@ -88,7 +96,7 @@ class Gibbs(Sampler):
         """
         share = (self.share if turn > last else 1.0) if first > turn else 0.0
         slow = round(share * self.steps)
-        above = geometric(first, turn, slow + 1)
+        above = geometric(first, turn, slow + 1, self.bend)
         return above, geometric(above[-1], last, self.steps - slow) if slow < self.steps else []
 
     def _levels(
@@ -108,11 +116,11 @@ class Gibbs(Sampler):
         x = clean + above[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(above), start=1):
             mean, variance = problem.moments(x, sigma)
-            drawn = mean
-            if self.temperature:
+            drawn, heat = mean, self.temperature * (1 - self.cooling * step / (len(above) - 1))
+            if heat:
                 noise = problem.noise.normal(x)
-                drawn = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
-            clean = condition(problem, drawn, variance, self.temperature, mean=mean)
+                drawn = torch.addcmul(mean, variance.sqrt(), noise, value=heat)
+            clean = condition(problem, drawn, variance, heat, mean=mean)
             x = clean + after * problem.noise.normal(x)
             yield State(x, after, step, self.steps, level_done=True)
         move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
