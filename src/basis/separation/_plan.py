@@ -26,6 +26,7 @@ _STEPS = 40  # of one of several chains
 _MOST = 10**7  # evaluations that an effort may have: hours for one mixture
 _PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 44, 4 of 72, 7 of 141
 _SHORT_CLIMB = 8  # steps of the polish of a mean
+_BEND, _COOLING = 2.0, 0.5  # of a chain that is alone
 _STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
 
 
@@ -215,7 +216,8 @@ def _plan(calls: int) -> Plan:
         ranking = Ranking(levels=(2 / 3,))
         climb = _climb(max(1, min(16, calls // 4)))
         left = calls - climb.calls - ranking.calls(chains)
-        return Plan((Round(chains, _decisive(left // chains - 1)),), climb, ranking)
+        chain = (_search if chains > 1 else _decisive)(left // chains - 1)
+        return Plan((Round(chains, chain),), climb, ranking)
     ranking, climb = Ranking(), _climb(32 if calls < 600 else 48)
     look = Round(8, _search(12), _STARTS[0])
     left = calls - climb.calls
@@ -248,13 +250,12 @@ def _search(steps: int) -> Gibbs:
 
 
 def _decisive(steps: int) -> Gibbs:
-    """The same for one or two chains, which have to find the right mode by themselves.
+    """The same for a chain that is alone, and has to find the right mode by itself.
 
     What belongs to which source is decided at the largest noise levels, where most of the steps go;
     towards the end draws come nearer to means, since the climb needs a mode and no sample of it.
-    Many chains do better apart from each other.
     """
-    return replace(_search(steps), bend=3.0, cooling=0.5)
+    return replace(_search(steps), bend=_BEND, cooling=_COOLING)
 
 
 def _climb(steps: int) -> Round:
