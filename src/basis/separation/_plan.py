@@ -216,8 +216,8 @@ def _plan(calls: int) -> Plan:
         ranking = Ranking(levels=(2 / 3,))
         climb = _climb(max(1, min(16, calls // 4)))
         left = calls - climb.calls - ranking.calls(chains)
-        chain = (_search if chains > 1 else _decisive)(left // chains - 1)
-        return Plan((Round(chains, chain),), climb, ranking)
+        sampler = (_search if chains > 1 else _decisive)(left // chains - 1)
+        return Plan((Round(chains, sampler),), climb, ranking)
     ranking, climb = Ranking(), _climb(32 if calls < 600 else 48)
     look = Round(8, _search(12), _STARTS[0])
     left = calls - climb.calls
