@@ -119,10 +119,10 @@ def check_finite(x: Tensor) -> None:
         )
 
 
-def check_share(share: float) -> None:
-    """Refuses a share of the steps, as `two_paces` takes it, that is not one."""
-    if not 0 <= share <= 1:
-        raise BasisError(f"share must be from 0 to 1, not {share}")
+def check_share(value: float, name: str = "share") -> None:
+    """Refuses what is no share, by the name of its setting."""
+    if not 0 <= value <= 1:
+        raise BasisError(f"{name} must be from 0 to 1, not {value}")
 
 
 def geometric(first: float, last: float, count: int, bend: float = 1.0) -> list[float]:

@@ -21,7 +21,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
 from basis.samplers._steps import LangevinSteps, condition, first_guess
@@ -74,8 +73,7 @@ class Gibbs(Sampler):
             temperature=0,
         )
         check_share(self.share)
-        if not 0 <= self.cooling <= 1:
-            raise BasisError(f"cooling must be between 0 and 1, not {self.cooling}")
+        check_share(self.cooling, "cooling")
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, turn, last = self._levels(problem, self.sigma_max, self.spreads[0])
