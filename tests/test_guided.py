@@ -7,7 +7,7 @@ import torch
 
 import basis
 from basis.cli import main
-from basis.priors import GaussianMixture, Guided
+from basis.priors import DenoiserPrior, GaussianMixture, Guided
 
 
 def gaussian(variance, sigma_max=10.0, shape=(1, 4, 4)):
@@ -18,6 +18,10 @@ def gaussian(variance, sigma_max=10.0, shape=(1, 4, 4)):
         sigma_min=0.01,
         sigma_max=sigma_max,
     )
+
+
+def bounded():
+    return DenoiserPrior(torch.nn.Identity(), (1, 4, 4), 0.01, 10.0)
 
 
 def test_guiding_gaussians_is_a_product_of_powers():
@@ -50,7 +54,7 @@ def test_only_large_noise_that_the_guide_knows_is_guided():
 
 
 def test_it_counts_both_networks_and_says_who_guides():
-    guided = Guided(gaussian(1.0), gaussian(4.0))
+    guided = Guided(gaussian(1.0), gaussian(4.0), 0.25)
     assert guided.cost == guided.tile_cost == 2
     assert guided.describe()["guide"]["strength"] == 0.25
     m = torch.ones(1, 1, 4, 4)
@@ -62,6 +66,7 @@ def test_it_counts_both_networks_and_says_who_guides():
     ("guide", "settings", "said"),
     [
         (gaussian(4.0, shape=(1, 2, 2)), {}, "must be of the prior's signals"),
+        (bounded(), {}, "must be of the prior's range"),
         (gaussian(4.0), {"strength": -1.0}, "strength must be a number of 0 or more"),
         (gaussian(4.0), {"above": float("nan")}, "above must be a number of 0 or more"),
     ],
@@ -71,10 +76,17 @@ def test_what_does_not_fit_is_refused(guide, settings, said):
         Guided(gaussian(1.0), guide, **settings)
 
 
-def test_the_command_draws_with_a_guide(tmp_path, capsys):
-    words = ["sample", "mnist", "--count", "2", "--steps", "2"]
-    assert main([*words, "--guide", "mnist-vae", "--out", str(tmp_path / "led")]) == 0
-    record = json.loads((tmp_path / "led/run.json").read_text())
-    assert record["prior"]["guide"]["name"] == "mnist-vae"
-    assert main([*words, "--guide", "cifar10", "--out", str(tmp_path / "no")]) == 2
-    assert "must be of the prior's signals" in capsys.readouterr().err
+def test_the_command_draws_with_guidance(tmp_path, capsys):
+    def draw(name, *words):
+        out = str(tmp_path / "out")
+        return main(["sample", name, "--count", "4", "--steps", "3", *words, "--out", out])
+
+    record = tmp_path / "out/run.json"
+    assert draw("mnist-classes", "--each-class", "--guidance", "2") == 0
+    guide = json.loads(record.read_text())["prior"]["guide"]
+    assert guide == {"name": "mnist-classes", "strength": 2.0, "above": 0.0}
+    assert draw("mnist-classes:3,8", "--guidance", "1") == 0
+    assert json.loads(record.read_text())["prior"]["name"] == "mnist-classes:3,8"
+    capsys.readouterr()
+    assert draw("mnist-classes", "--guidance", "1") == 2
+    assert "give NAME:CLASS, or --each-class" in capsys.readouterr().err

@@ -230,21 +230,20 @@ def ctx(tmp_path, monkeypatch):
     }.items():
         monkeypatch.setitem(BASELINES, name, short)
     torch.manual_seed(0)
-    sizes = {"widths": (8, 12), "blocks": (1, 1), "embedding": 16}
+    sizes = {"widths": (8, 12), "blocks": (1, 1), "embedding": 16, "classes": 10}
     network = UNet(UNetConfig(**sizes))
     ctx = Context(ResultCache(tmp_path / "cache"), size=1e-6, data="sample", miniature=True)
     glow = Glow(GlowConfig(size=28, depth=1, width=4, conditioned=True, mean=0.13, std=0.31))
     for name in (
-        "mnist", "mnist-low", "mnist-high", "church", "bedroom",
+        "mnist", "mnist-classes", "church", "bedroom",
     ):  # fmt: skip
         ctx.priors[name] = DenoiserPrior(
             Denoiser(network, 0.13, 0.31), (1, 28, 28), 0.005, 10.0, name=name
         )
     colour = UNet(UNetConfig(channels=3, **sizes))
-    for name in ("cifar10", "cifar10-animals", "cifar10-vehicles"):
-        ctx.priors[name] = DenoiserPrior(
-            Denoiser(colour, 0.47, 0.25), (3, 32, 32), 0.005, 10.0, name=name
-        )
+    ctx.priors["cifar10"] = DenoiserPrior(
+        Denoiser(colour, 0.47, 0.25), (3, 32, 32), 0.005, 10.0, name="cifar10"
+    )
     flow = Glow(GlowConfig(3, size=32, depth=1, width=4, conditioned=True, mean=0.47, std=0.25))
     ctx.priors["cifar10-glow"] = LikelihoodPrior(flow, (3, 32, 32), 0.01, 1.0, name="cifar10-glow")
     for name in ("mnist-glow", "church-glow", "bedroom-glow"):

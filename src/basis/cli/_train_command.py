@@ -53,6 +53,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="run steps through torch.compile: a slow start, then "
         "faster where networks are large (needs a C++ compiler)",
     )
+    parser.add_argument(
+        "--conditional",
+        action="store_true",
+        help="tell the network at times which classes an image may be of (data with labels), so "
+        "that the prior answers for some of them: --prior runs/digits:0,1,2",
+    )
     network = parser.add_argument_group("network")
     network.add_argument(
         "--architecture", choices=tuple(families), default="unet", help="what to train (unet)"
@@ -104,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
         held_out=args.held_out,
         init=args.init,
         single=args.single,
+        conditional=args.conditional,
         variance_images=args.variance_images,
         energy_pairs=args.energy_pairs,
         about_data={"classes": sorted(set(args.classes))} if args.classes else None,

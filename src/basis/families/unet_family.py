@@ -18,7 +18,8 @@ class UNetConfig:
     channels before the first convolution, `widths` and `blocks` give channels and residual blocks
     per level (finest first; the blocks of every level but the last are built twice, going down and
     coming up), and the last `attention` levels carry self-attention. `dims` is the number of axes
-    after the channels: 1 for signals, 2 for images, 3 for volumes.
+    after the channels: 1 for signals, 2 for images, 3 for volumes. A network with `classes` may be
+    told which of them a signal is of.
     """
 
     channels: int = size_field(1, "channels of the data", flag=False)
@@ -30,6 +31,7 @@ class UNetConfig:
     embedding: int = size_field(128, "numbers that describe the noise level")
     dropout: float = size_field(0.0, "share dropped in training", at_least=0.0, at_most=0.99)
     dims: int = size_field(2, "axes after the channels", flag=False, most=3)
+    classes: int = size_field(0, "classes that it may be told", flag=False, least=0)
 
 
 def build_around(module: str, architecture: Mapping[str, Any]) -> Any:
@@ -43,7 +45,10 @@ def build_around(module: str, architecture: Mapping[str, Any]) -> Any:
 
 def describe_around(module: Any) -> dict[str, Any]:
     """The `architecture` of a module around a U-Net, without its kind."""
-    entry = {"network": asdict(module.network.config), "mean": module.mean, "std": module.std}
+    sizes = asdict(module.network.config)
+    if not sizes["classes"]:
+        del sizes["classes"]  # as cards and runs were written before there were any
+    entry = {"network": sizes, "mean": module.mean, "std": module.std}
     return entry | ({"variance": True} if module.head is not None else {})
 
 

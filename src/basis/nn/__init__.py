@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from basis.nn._growing import grow_head, grow_unet
     from basis.nn._ncsn import NCSN, NCSNDenoiser
     from basis.nn._pixelcnn import PixelCNN
+    from basis.nn._told import Told, class_weights
     from basis.nn._unet import Denoiser, UNet, VarianceHead
     from basis.nn._vae import VAE
     from basis.nn._variance_network import VarianceNetwork, variance_sizes
@@ -33,12 +34,14 @@ __all__ = [
     "NCSNDenoiser",
     "PixelCNN",
     "PixelCNNConfig",
+    "Told",
     "UNet",
     "UNetConfig",
     "VAEConfig",
     "VarianceHead",
     "VarianceNetwork",
     "bits_per_dimension",
+    "class_weights",
     "grow_head",
     "grow_unet",
     "variance_sizes",

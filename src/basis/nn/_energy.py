@@ -98,15 +98,17 @@ class Energy(Denoiser):
         """c(sigma) in nats for signals of x's shape, (batch,)."""
         return x[0].numel() * self.constant(sigma)
 
-    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+    def forward(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
         """x + sigma^2 grad log p_sigma(x); shapes as in `log_prob`."""
-        return self.features_and_mean(x, sigma)[1]
+        return self.features_and_mean(x, sigma, told)[1]
 
-    def features_and_mean(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    def features_and_mean(
+        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         # Separations and validation run in inference mode, where nothing can be differentiated.
         with torch.inference_mode(False), torch.enable_grad():
             point, s = x.clone().requires_grad_(), sigma.clone()
-            features = self.features(point, s)
+            features = self.features(point, s, told)
             (gradient,) = torch.autograd.grad(self.well(point, s, features).sum(), point)
         return features.detach(), x + per_item(sigma, x).square() * gradient
 

@@ -37,6 +37,8 @@ def grow_unet(small: UNet, large: UNet) -> None:
     widths = list(zip(small.config.widths, large.config.widths, strict=False))
     last = len(widths) - 1
     large.embed.load_state_dict(small.embed.state_dict())
+    if small.told and large.told and small.config.classes == large.config.classes:
+        large.told.load_state_dict(small.told.state_dict())
     first = _prefix(widths[0][0])
     _place(large.enter, small.enter, first, _prefix(small.enter.in_channels))
     _place_vector(large.norm, small.norm, first)

@@ -81,6 +81,7 @@ class UNet(nn.Module):
     Shapes:
         x: (batch, channels, *size), `config.dims` sides, each divisible by `multiple`.
         label: (batch,), of order one.
+        told: (batch, classes), `class_weights` of each item; None tells nothing.
     """
 
     def __init__(self, config: UNetConfig) -> None:
@@ -95,6 +96,9 @@ class UNet(nn.Module):
         self.register_buffer("frequencies", frequencies, persistent=False)
         emb = config.embedding
         self.embed = nn.Sequential(nn.Linear(64, emb), nn.SiLU(), nn.Linear(emb, emb), nn.SiLU())
+        count = config.classes
+        # At zero, so that a network begins as one that is told nothing.
+        self.told = _zeroed(nn.Linear(count, emb, bias=False)) if count else None
 
         dims = config.dims
         pixels = config.channels * config.fold**dims
@@ -130,13 +134,17 @@ class UNet(nn.Module):
             if isinstance(module, _Attention):
                 module.plain = True
 
-    def forward(self, x: Tensor, label: Tensor) -> Tensor:
-        return self.read(self.features(x, label))
+    def forward(self, x: Tensor, label: Tensor, told: Tensor | None = None) -> Tensor:
+        return self.read(self.features(x, label, told))
 
-    def features(self, x: Tensor, label: Tensor) -> Tensor:
+    def features(self, x: Tensor, label: Tensor, told: Tensor | None = None) -> Tensor:
         """The last hidden state, (batch, widths[0], *size / fold)."""
         angle = label[:, None] * self.frequencies
-        return self.hidden(x, self.embed(torch.cat([angle.sin(), angle.cos()], dim=1)))
+        emb = self.embed(torch.cat([angle.sin(), angle.cos()], dim=1))
+        if told is not None:
+            assert self.told is not None
+            emb = emb + self.told(told)
+        return self.hidden(x, emb)
 
     def hidden(self, x: Tensor, emb: Tensor) -> Tensor:
         """The same from the numbers that describe the noise level, (batch, embedding)."""
@@ -204,25 +212,36 @@ class Denoiser(nn.Module):
         super().__init__()
         self.network, self.mean, self.std, self.head = network, mean, std, head
 
-    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """x: (batch, channels, *size); sigma: (batch,). Returns the denoised signal."""
-        return self.read(x, sigma, self.features(x, sigma))
+    def forward(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
+        """The denoised signal.
 
-    def moments(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        Shapes:
+            x: (batch, channels, *size), and so the answer.
+            sigma: (batch,).
+            told: (batch, classes), `class_weights` of each item; None tells nothing.
+        """
+        return self.read(x, sigma, self.features(x, sigma, told))
+
+    def moments(
+        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean and variance of each clean value given the noisy signal; needs a head."""
         assert self.head is not None
-        features, mean = self.features_and_mean(x, sigma)
+        features, mean = self.features_and_mean(x, sigma, told)
         unit = self.output_scale(per_item(sigma, x)).square()
         return mean, unit * self.head(features).exp()
 
-    def features_and_mean(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    def features_and_mean(
+        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The network's last hidden state, which a head reads, and the denoised signal."""
-        features = self.features(x, sigma)
+        features = self.features(x, sigma, told)
         return features, self.read(x, sigma, features)
 
-    def features(self, x: Tensor, sigma: Tensor) -> Tensor:
+    def features(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
         """The network's last hidden state."""
-        return self.network.features((x - self.mean) / self._total(sigma, x), sigma.log() / 4)
+        inside = (x - self.mean) / self._total(sigma, x)
+        return self.network.features(inside, sigma.log() / 4, told)
 
     def read(self, x: Tensor, sigma: Tensor, features: Tensor) -> Tensor:
         """The denoised signal that the network's last hidden state for (x, sigma) stands for."""

@@ -31,6 +31,7 @@ class Card:
         center: A typical value, or None.
         spread: Standard deviation of a value, or None.
         errors: Held-out squared error / sigma^2 by sigma.
+        classes: Names of the classes that its network may be told; empty where it is told none.
         data: What it was trained on.
         training: How it was trained, and what was measured on held-out data.
         quality: Figures, each with the command that measured it.
@@ -54,6 +55,7 @@ class Card:
     center: float | None = None
     spread: float | None = None
     errors: Mapping[float, float] = field(default_factory=dict)
+    classes: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     quality: Sequence[Mapping[str, Any]] = ()
@@ -107,6 +109,7 @@ class Card:
         more = entries.pop("more")
         entries["shape"] = list(self.shape)
         entries["errors"] = {f"{sigma:g}": error for sigma, error in self.errors.items()}
+        entries["classes"] = list(self.classes)
         entries["quality"] = [dict(row) for row in self.quality]
         # A bound that is null says that there is none; anything else that is empty is left out.
         kept = {k: v for k, v in entries.items() if k in ("low", "high") or _told(v)}
@@ -200,6 +203,15 @@ def _rows(value: Any, key: str, where: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(_mapping(row, key, where) for row in value)
 
 
+def _names(value: Any, key: str, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) > 65_536:
+        raise BasisError(f"{where}: {key} must be a list of names, not {value!r:.60}")
+    names = tuple(_name(name, key, where) for name in value)
+    if len(set(names)) < len(names):
+        raise BasisError(f"{where}: {key} must differ from each other, not {value!r:.60}")
+    return names
+
+
 def _count(value: Any, key: str, where: str) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     if value is not None and not whole:
@@ -220,6 +232,7 @@ _READERS: dict[str, Any] = {
     "center": _optional,
     "spread": _optional,
     "errors": _curve,
+    "classes": _names,
     "data": _mapping,
     "training": _mapping,
     "parameters": _count,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from basis._errors import BasisError
 from basis._tensors import as_sigmas
+from basis.nn import Denoiser, Told, class_weights
 from basis.priors._card import Card
 from basis.priors._prior import Prior
 
@@ -70,6 +71,44 @@ class DenoiserPrior(Prior):
         mean, variance = self._apply_module(own, x, sigma)
         return mean, variance
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        network = getattr(self.module, "network", None)
+        count = getattr(getattr(network, "config", None), "classes", 0)
+        named = () if self.card is None else tuple(self.card.classes)
+        return named if len(named) == count else tuple(map(str, range(count)))
+
+    def given(self, *classes: str | int) -> Prior:
+        known = self.classes
+        if not known or not isinstance(self.module, Denoiser):
+            return super().given(*classes)
+        member = torch.zeros(len(known), dtype=torch.bool, device=self.device)
+        for one in classes:
+            member[_number_of(one, known, self.name)] = True
+        if not member.any():
+            raise BasisError(f"no class of prior {self.name!r} is given; {_told_classes(known)}")
+        if member.all():
+            return self
+        names = ",".join(
+            name for name, inside in zip(known, member.tolist(), strict=True) if inside
+        )
+        prior = DenoiserPrior(
+            Told(self.module, class_weights(member)),
+            self.shape,
+            self.sigma_min,
+            self.sigma_max,
+            name=f"{self.name}:{names}",
+            low=self.low,
+            high=self.high,
+            center=self.center,
+            spread=self.spread,
+            errors=self.errors,
+            card=self.card,
+            chunk=self.chunk,
+        )
+        prior.energies = self.energies
+        return prior.train(self.training)
+
     def _checked(self, answer: object, x: Tensor) -> Tensor:
         """The answer of a module that may be anybody's."""
         if not isinstance(answer, Tensor):
@@ -98,3 +137,16 @@ class DenoiserPrior(Prior):
             *([self._checked(out, p[0]) for out in call(*p)] for p in pieces), strict=True
         )
         return [torch.cat(parts).to(x.dtype) for parts in answers]
+
+
+def _number_of(wanted: str | int, known: Sequence[str], name: str) -> int:
+    """The number of a class that is given by its name or number."""
+    if isinstance(wanted, str) and wanted in known:
+        return known.index(wanted)
+    if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(known):
+        return wanted
+    raise BasisError(f"prior {name!r} has no class {wanted!r:.60}; {_told_classes(known)}")
+
+
+def _told_classes(known: Sequence[str]) -> str:
+    return f"its classes are {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}"

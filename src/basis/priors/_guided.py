@@ -1,4 +1,4 @@
-"""A prior led away from the mistakes of a weaker one of the same signals."""
+"""A prior led away from one of the same signals that knows less."""
 
 from __future__ import annotations
 
@@ -15,35 +15,42 @@ from basis.priors._prior import Prior
 
 
 class Guided(Derived):
-    """A prior sharpened by a weaker one: p^(1 + strength) / guide^strength at large noise.
+    """A prior sharpened by one that knows less: p^(1 + strength) / guide^strength.
 
-    A network that is too small or too young spreads its probability over signals that are no
-    signal, and a smaller, younger one does so more. Going from the second to the first and on leads
-    away from the mistakes they share (autoguidance, Karras et al. 2024, arXiv:2406.02507), at noise
-    levels where it is decided what a signal shows; below, texture would be lost (Kynkäänniemi et
-    al. 2024, arXiv:2404.07724). What is drawn is sharper and less varied than the prior itself, and
-    no longer a sample of it: for samples that are looked at, not for separations that are measured.
+    Going from the guide to the prior and on leads to what the prior alone knows. Where the prior
+    is told a class and the guide is the same one without, that is what makes the class
+    (classifier-free guidance, Ho and Salimans 2022, arXiv:2207.12598); where the guide is a
+    smaller, younger network, it is what both get wrong less often (autoguidance, Karras et al.
+    2024, arXiv:2406.02507). What is drawn is sharper and less varied than the prior itself, and no
+    longer a sample of it.
 
     Args:
-        prior: What to sharpen.
-        guide: A weaker prior of the same signals: a smaller network, trained less on the same data.
+        prior: What to sharpen: `photos.given("ship")`.
+        guide: A prior of the same signals that knows less: `photos`.
         strength: How far beyond the prior to go; 0 is the prior itself.
-        above: The least noise level that is guided, in spreads of the prior.
+        above: The least noise level that is guided, in spreads of the prior: where texture would be
+            lost, it decides what a signal shows (Kynkäänniemi et al. 2024, arXiv:2404.07724).
     """
 
     def __init__(
-        self, prior: Prior, guide: Prior, strength: float = 0.25, *, above: float = 0.8
+        self, prior: Prior, guide: Prior, strength: float = 1.0, *, above: float = 0.0
     ) -> None:
         if guide.shape != prior.shape:
             raise BasisError(
                 f"a guide must be of the prior's signals: {guide.name!r} is of shape "
                 f"{guide.shape}, {prior.name!r} of {prior.shape}"
             )
+        if (guide.low, guide.high) != (prior.low, prior.high):
+            raise BasisError(
+                f"a guide must be of the prior's range: {guide.name!r} has values from {guide.low} "
+                f"to {guide.high}, {prior.name!r} from {prior.low} to {prior.high}"
+            )
         for name, value in (("strength", strength), ("above", above)):
             if not (math.isfinite(value) and value >= 0):
                 raise BasisError(f"{name} must be a number of 0 or more, not {value}")
         super().__init__(prior)
         self.guide, self.strength = guide, float(strength)
+        self.above = float(above)
         # A guide is not asked about noise that it does not know.
         self.sigma_above = max(above * prior.spread, guide.sigma_min)
         self.cost = prior.cost + guide.cost
@@ -56,11 +63,19 @@ class Guided(Derived):
         return self._led(mean, x, sigma), variance
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        return self.prior.classes
+
+    def given(self, *classes: str | int) -> Guided:
+        told = self.prior.given(*classes)
+        return Guided(told, self.guide, self.strength, above=self.above)
+
+    @property
     def tile_cost(self) -> int:
         return self.prior.tile_cost + self.guide.tile_cost
 
     def describe(self) -> dict[str, Any]:
-        guided = {"name": self.guide.name, "strength": self.strength, "above": self.sigma_above}
+        guided = {"name": self.guide.name, "strength": self.strength, "above": self.above}
         return self.prior.describe() | {"guide": guided}
 
     def _led(self, mean: Tensor, x: Tensor, sigma: Tensor | float) -> Tensor:

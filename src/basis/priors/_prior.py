@@ -136,6 +136,22 @@ class Prior(nn.Module, ABC):
             )
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes that `given` takes; none where the prior cannot be told any."""
+        return ()
+
+    def given(self, *classes: str | int) -> Prior:
+        """The prior of signals that are of one of these classes, each as likely as the others.
+
+        Args:
+            classes: Names from `classes`, or their numbers.
+        """
+        raise BasisError(
+            f"prior {self.name!r} was not trained to be told classes; basis train --conditional "
+            "makes one that is"
+        )
+
+    @property
     def has_likelihood(self) -> bool:
         """Whether `log_prob` answers."""
         return type(self).log_prob is not Prior.log_prob

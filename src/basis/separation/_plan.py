@@ -202,10 +202,8 @@ def plan_for(
     verdict = calls >= 4 + len(LEVELS)
     calls -= verdict * len(LEVELS)
     left = calls - ORDER.calls(sources)
-    if choose == "mean":
-        plan = _mean_plan(calls)
-    else:
-        plan = replace(_plan(left), order=True) if ordered and left >= _MANY else _plan(calls)
+    make = _mean_plan if choose == "mean" else _plan
+    plan = replace(make(left), order=True) if ordered and left >= _MANY else make(calls)
     return replace(plan, verdict=verdict).with_choice(None, choose)
 
 

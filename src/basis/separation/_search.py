@@ -133,10 +133,15 @@ class Search:
         return drawn[torch.arange(len(drawn)), energy.argmin(dim=1).cpu()], drawn, energy
 
     def _mean(self, problem: Problem, drawn: Tensor, settled: bool) -> Tensor:
-        """The mean of candidates, (active, k, ...), exchangeable sources in one order."""
+        """The mean of candidates, (active, k, ...), exchangeable sources in one order.
+
+        Where sources are put in the order that their priors prefer, that is done with the mean:
+        chains that settled in different orders must not be averaged as they are.
+        """
+        allowed = self.problem.mixing.alike if self.plan.order else self.allowed
         mean = drawn[:, 0]
         for _ in range(3):  # the order that suits a mean better than the first of them
-            mean = self._aligned(drawn, mean).mean(dim=1)
+            mean = self._aligned(drawn, mean, allowed).mean(dim=1)
         return settle(problem, mean) if settled else mean
 
     def _draw(
@@ -185,9 +190,10 @@ class Search:
         far = [metrics.rms(x) for x in apart.unbind(1)]
         return torch.stack(far).amax(dim=0).cpu()
 
-    def _aligned(self, drawn: Tensor, reference: Tensor) -> Tensor:
+    def _aligned(self, drawn: Tensor, reference: Tensor, allowed: Tensor | None = None) -> Tensor:
         """Candidates, (batch, chains, k, ...), each in the order that is nearest to a reference."""
-        return torch.stack([align(x, reference, self.allowed) for x in drawn.unbind(1)], dim=1)
+        allowed = self.allowed if allowed is None else allowed
+        return torch.stack([align(x, reference, allowed) for x in drawn.unbind(1)], dim=1)
 
     def _kept(self) -> dict[float, Tensor]:
         if isinstance(self.keep, str):

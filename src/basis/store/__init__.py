@@ -7,7 +7,7 @@ from basis.store._card_files import CARD, read_card, update_card
 from basis.store._convert import convert_glow, convert_ncsn
 from basis.store._hub import hub_name
 from basis.store._loading import load_prior
-from basis.store._lookup import EMBEDDED, PriorEntry, find_prior, list_priors
+from basis.store._lookup import EMBEDDED, PriorEntry, find_prior, list_priors, split_classes
 from basis.store._saving import save_prior, write_prior
 from basis.store._weight_files import WEIGHTS
 
@@ -27,6 +27,7 @@ __all__ = [
     "load_prior",
     "read_card",
     "save_prior",
+    "split_classes",
     "update_card",
     "write_prior",
 ]

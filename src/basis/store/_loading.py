@@ -19,7 +19,7 @@ from basis.nn import Denoiser, VarianceNetwork
 from basis.priors import DenoiserPrior, LikelihoodPrior, Prior
 from basis.store._architectures import build_module, check_shape
 from basis.store._card_files import CARD, read_card
-from basis.store._lookup import find_entry, make_prior, prior_folder
+from basis.store._lookup import find_entry, make_prior, prior_folder, split_classes
 from basis.store._weight_files import WEIGHTS, checked_weights
 
 
@@ -35,7 +35,8 @@ def load_prior(
     Args:
         source: A name from `list_priors`; a folder with a card and weights, or with a diffusers
             pipeline; or `hf:owner/name@revision` on the model hub, which needs the package
-            huggingface_hub.
+            huggingface_hub. Any of them may end in a colon and classes, "cifar10:cat,dog", for the
+            prior of these alone (`Prior.given`).
         root: The data root whose `priors` folder is searched after the package's own.
         device: Where it computes: "cpu", "cuda", or "auto" for a GPU where there is one.
         dtype: In which precision it computes.
@@ -43,6 +44,9 @@ def load_prior(
     The prior is in evaluation mode and its weights do not ask for gradients.
     """
     device = find_device(device)
+    source, classes = split_classes(source)
+    if classes:
+        return load_prior(source, root=root, device=device, dtype=dtype).given(*classes)
     entry = find_entry(source, root)
     if entry is not None and entry.maker is not None:
         return make_prior(entry.maker).to(device, dtype)

@@ -82,6 +82,17 @@ def _entry(name: str, folder: Path) -> PriorEntry:
         return PriorEntry(name, folder, None, problem=str(error))
 
 
+def split_classes(source: str | Path) -> tuple[str | Path, list[str]]:
+    """A source such as "cifar10:cat,dog" without the classes after its colon, and these."""
+    if not isinstance(source, str) or os.path.isdir(source):
+        return source, []
+    before, colon, after = source.rpartition(":")
+    # One letter is a drive's, and "hf" says that the rest is a name on the model hub.
+    if not colon or len(before) < 2 or before == "hf" or any(c in after for c in "/\\@"):
+        return source, []
+    return before, [name.strip() for name in after.split(",")]
+
+
 def find_prior(source: str | Path, root: str | Path | None = None) -> Path:
     """The folder of a prior given by name, by folder, or by its name on the model hub."""
     return prior_folder(source, find_entry(source, root), root)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from basis._discover import lazy_door
 
 if TYPE_CHECKING:
+    from basis.training._class_draws import draw_told
     from basis.training._config import TrainConfig
     from basis.training._dual_score import DualScore, normalise
     from basis.training._ladder import PAPER_SIGMAS, plot_ladder, train_ladder
@@ -40,6 +41,7 @@ _HOMES = {
     "Trainer": "_trainer",
     "Visited": "_visited",
     "discrete_sigmas": "_sigmas",
+    "draw_told": "_class_draws",
     "fit_variance": "_variance",
     "focused_sigmas": "_sigmas",
     "likelihood_sigmas": "_sigmas",
@@ -67,6 +69,7 @@ __all__ = [
     "Trainer",
     "Visited",
     "discrete_sigmas",
+    "draw_told",
     "fit_variance",
     "focused_sigmas",
     "likelihood_sigmas",

@@ -59,6 +59,7 @@ def export_prior(
         **card_entries(trainer.config, signals),
         "architecture": describe_module(module),
         "errors": errors,
+        "classes": list(signals.classes) if trainer.classes else [],
         # Where the files lay says nothing to whoever reads the card elsewhere.
         "data": trainer.about["data"],
         "training": training,
@@ -77,6 +78,7 @@ def export_prior(
         # A whole network learns more from many steps than from large ones.
         batch=128 if isinstance(module, Denoiser) else 64,
         teacher=teacher,
+        labels=trainer.labels,
         progress=progress,
     )
     tail = losses[-50:]
@@ -108,6 +110,8 @@ def _records(trainer: Trainer) -> tuple[dict[str, Any], dict[str, float]]:
     if trainer.held_out is not None:
         figures = _rounded(trainer.validate())
         record[trainer.objective.record] = figures
+        if trainer.classes:
+            record[f"{trainer.objective.record}_told_class"] = _rounded(trainer.validate(told=True))
         if trainer.objective.record == Denoising.record:
             errors = figures
         elif trainer.config.noise[1] > 0:

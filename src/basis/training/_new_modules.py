@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +58,7 @@ def new_module(
 
 def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]:
     """The sizes that were given, with what the data decides filled in."""
-    if sizes is None:
-        given: dict[str, Any] = {}
-    elif is_dataclass(sizes) and not isinstance(sizes, type):
-        given = asdict(sizes)
-    elif isinstance(sizes, Mapping):
-        given = dict(sizes)
-    else:
-        raise BasisError(f"sizes must be a mapping or the family's dataclass, not {sizes!r:.60}")
+    given = as_mapping(sizes)
     family.make_sizes(given)  # an unknown size is refused before anything is built
     shape = signals.shape
     mean, std = signals.moments()
@@ -79,6 +72,26 @@ def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]
     return given | facts
 
 
+def as_mapping(sizes: Any) -> dict[str, Any]:
+    """Sizes that were given, as a mapping or as a family's dataclass, by name."""
+    if sizes is None:
+        return {}
+    if is_dataclass(sizes) and not isinstance(sizes, type):
+        return asdict(sizes)
+    if isinstance(sizes, Mapping):
+        return dict(sizes)
+    raise BasisError(f"sizes must be a mapping or the family's dataclass, not {sizes!r:.60}")
+
+
+def count_classes(family: Family, signals: Signals) -> int:
+    """How many classes a network of this family can be told of these signals."""
+    if family.kind != "unet":
+        raise BasisError(f"a unet can be told classes, not {family.kind}")
+    if signals.labels is None or len(signals.classes) < 2:
+        raise BasisError(f"{signals.name} has no labels of two or more classes to tell a network")
+    return len(signals.classes)
+
+
 def start_from(
     module: nn.Module, init: str | Path | Prior, root: str | Path | None
 ) -> nn.Module | None:
@@ -90,15 +103,20 @@ def start_from(
     source = getattr(prior, "module", None)
     head: nn.Module | None = getattr(source, "head", None)
     small, large = getattr(source, "network", None), getattr(module, "network", None)
-    if isinstance(small, UNet) and isinstance(large, UNet) and small.config != large.config:
-        return _grow(prior, small, large, head)
+    if isinstance(small, UNet) and isinstance(large, UNet):
+        classes = large.config.classes
+        if replace(small.config, classes=classes) != large.config:
+            return _grow(prior, small, large, head)
     try:
         # A variance head is not part of what is trained; it is fitted to the network at the end.
         weights = source.state_dict()  # type: ignore[union-attr]
-        own = {n: t for n, t in weights.items() if not n.startswith("head.")}
-        # A denoiser has no constant to start an energy's from, and a flow may have no wide steps,
-        # which change nothing at first.
-        new = ("constant.", "wide.")
+        # Nor is what it is told of classes where the new one is told of others, or of none.
+        fits = getattr(small, "config", None) == getattr(large, "config", None)
+        left = ("head.",) if fits else ("head.", "network.told.")
+        own = {n: t for n, t in weights.items() if not n.startswith(left)}
+        # A denoiser has no constant to start an energy's from, a flow may have no wide steps, and a
+        # network may not have been told classes; all of these change nothing at first.
+        new = ("constant.", "wide.", "network.told.")
         blank = {n: t for n, t in module.state_dict().items() if n.startswith(new)}
         module.load_state_dict(blank | own)
     except (AttributeError, RuntimeError) as error:

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from basis._errors import BasisError
 from basis._locks import folder_lock
+from basis.nn import Told
 from basis.training._objectives import Denoising, Objective
 
 _PATIENCE = datetime.timedelta(days=1)
@@ -90,9 +91,17 @@ class ShareLoss(nn.Module):
         super().__init__()
         self.objective, self.model = objective, model
 
-    def forward(self, clean: Tensor, noisy: Tensor, sigma: Tensor, weight: float) -> Tensor:
-        """The loss of (share, channels, *size), times the weight."""
-        return weight * self.objective.loss(self.model, clean, noisy, sigma)
+    def forward(
+        self,
+        clean: Tensor,
+        noisy: Tensor,
+        sigma: Tensor,
+        weight: float,
+        told: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of (share, channels, *size), times the weight; told is (share, classes)."""
+        model: Any = self.model if told is None else Told(self.model, told)  # type: ignore[arg-type]
+        return weight * self.objective.loss(model, clean, noisy, sigma)
 
 
 def shared_loss(processes: Processes, objective: Objective, model: nn.Module) -> Any:

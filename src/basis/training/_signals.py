@@ -15,6 +15,8 @@ from basis.data import ImageSet
 
 _PICTURE_SPREAD = 0.3
 """The standard deviation of pictures for which noise levels were chosen."""
+_MOST_CLASSES = 65_536
+"""Labels beyond this are no numbers of classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +27,16 @@ class Signals:
         values: (n, channels, *size); uint8 of 8-bit values that stand for [0, 1], or float32.
         low, high: Bounds of the values as floats, or None.
         name: What cards call the data.
+        labels: The class of each item, (n,), where the data tells; None where not.
+        classes: What each label stands for; empty where the data does not tell.
     """
 
     values: Tensor
     low: float | None
     high: float | None
     name: str
+    labels: Tensor | None = None
+    classes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -46,8 +52,13 @@ def as_signals(
     data: ImageSet | Tensor | np.ndarray[Any, Any], low: float | None, high: float | None
 ) -> Signals:
     """Training data from what `train` takes, checked."""
+    labels: Tensor | None = None
+    classes: tuple[str, ...] = ()
     if isinstance(data, ImageSet):
         values, name = data.images, data.name
+        if data.labels is not None and _are_classes(data.labels):
+            labels = data.labels
+            classes = data.classes or tuple(map(str, range(int(labels.max()) + 1)))
     else:
         values, name = torch.as_tensor(data), "data"
     check_values(values)
@@ -57,7 +68,7 @@ def as_signals(
                 f"8-bit values stand for [0, 1], not for low {low} and high {high}; "
                 "give floats for another range"
             )
-        return Signals(values, 0.0, 1.0, name)
+        return Signals(values, 0.0, 1.0, name, labels, classes)
     values = values.float()
     least, most = values.min().item(), values.max().item()
     if not (np.isfinite(least) and np.isfinite(most)):
@@ -67,7 +78,7 @@ def as_signals(
             f"the training data has values from {least:g} to {most:g}, outside of its bounds "
             f"low {low} and high {high}"
         )
-    return Signals(values, low, high, name)
+    return Signals(values, low, high, name, labels, classes)
 
 
 def check_values(values: Tensor) -> None:
@@ -124,3 +135,8 @@ def fingerprint(values: Tensor, held_out: Tensor | None) -> dict[str, Any]:
         "type": str(values.dtype).removeprefix("torch."),
         "sha256": digest.hexdigest(),
     }
+
+
+def _are_classes(labels: Tensor) -> bool:
+    """Whether labels, (n,), are numbers of classes."""
+    return bool(len(labels) and labels.min() >= 0 and labels.max() < _MOST_CLASSES)

@@ -23,7 +23,7 @@ from basis.store import CARD, load_prior, read_card, update_card
 from basis.training._config import TrainConfig
 from basis.training._dual_score import DualScore, normalise
 from basis.training._export import export_prior
-from basis.training._new_modules import new_module, start_from
+from basis.training._new_modules import as_mapping, count_classes, new_module, start_from
 from basis.training._objectives import Denoising, Likelihood, Objective
 from basis.training._plot import plot_log
 from basis.training._processes import Processes
@@ -54,6 +54,7 @@ def train(
     held_out: int | None = None,
     init: str | Path | Prior | None = None,
     single: float | None = None,
+    conditional: bool = False,
     teacher: str | Path | Prior | None = None,
     variance_images: int = 100_000,
     energy_pairs: int = 64,
@@ -85,6 +86,8 @@ def train(
             larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
+        conditional: Tell the network at times which classes an item may be of, so that
+            `prior.given(...)` answers for some of them; for data with labels and a U-Net.
         teacher: A prior, or its name or folder, whose denoising the gradient of a model with a
             likelihood learns, on noised items and on states that separations of two items visit,
             and whose variance the network of its variance learns; `config.teacher` by default.
@@ -118,6 +121,8 @@ def train(
     guide = find_teacher(teacher or config.teacher, kind, signals, config.score, root, device)
     config = replace(config, teacher=guide.name if guide else None)
     conditioned = single is None
+    if conditional:
+        sizes = {**as_mapping(sizes), "classes": count_classes(kind, signals)}
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
     head = start_from(module, init, root) if init is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
@@ -133,6 +138,7 @@ def train(
             folder,
             config,
             held_out=signals.values[kept:],
+            labels=signals.labels if conditional else None,
             about={
                 "architecture": describe_module(module),
                 "data": {"name": signals.name, "images": kept, **(about_data or {})},

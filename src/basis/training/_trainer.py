@@ -23,6 +23,8 @@ from basis._errors import BasisError
 from basis._reading import reading
 from basis._tensors import per_item
 from basis._weights import channels_last
+from basis.nn import Told
+from basis.training._class_draws import draw_told, own_class
 from basis.training._config import TrainConfig
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising, Objective
@@ -52,6 +54,8 @@ class Trainer:
         config: How to train. A resumed run may change nothing but its length, `images` and
             `cooldown`.
         held_out: Data for the validation curve.
+        labels: The class of every item of the data and of the held-out data after it, for a
+            network that may be told classes; None tells it nothing.
         about: What else a reader of the state must know to build the model again.
         sigmas: How noise levels are drawn.
         objective: What a step lowers; the denoising error by default.
@@ -72,6 +76,7 @@ class Trainer:
         config: TrainConfig,
         *,
         held_out: Tensor | None = None,
+        labels: Tensor | None = None,
         about: dict[str, Any] | None = None,
         sigmas: SigmaDraw | None = None,
         objective: Objective | None = None,
@@ -85,7 +90,8 @@ class Trainer:
         self.device = self.processes.device(torch.device(device))
         self.model = channels_last(model.to(self.device))
         self.called: Any = torch.compile(self.model) if compiled else self.model
-        self.images, self.held_out = images, held_out
+        self.images, self.held_out, self.labels = images, held_out, labels
+        self.classes = 0 if labels is None else int(model.network.config.classes)  # type: ignore[union-attr, arg-type]
         self.about = about or {}
         self.data = fingerprint(images, held_out)
         self.sigmas = sigmas or focused_sigmas(self.config)
@@ -129,6 +135,9 @@ class Trainer:
         if self.step == 0 and not getattr(self.model, "started", True):
             self.model.start(noisy.to(self.device), sigma.to(self.device))  # type: ignore[operator]
         mine = self.processes.share(c.batch)
+        told = None
+        if self.labels is not None:
+            told = draw_told(self.labels[pick], self.classes, g)[mine].to(self.device)
         clean, noisy, sigma = (t[mine].to(self.device) for t in (clean, noisy, sigma))
         if self._shared_loss is None:
             self._shared_loss = shared_loss(self.processes, self.objective, self.called)
@@ -138,7 +147,7 @@ class Trainer:
                 (c.seed * 1_000_003 + self.step + (self.processes.rank << 40)) % 2**63
             )
             weight = len(clean) * self.processes.count / c.batch
-            loss = self._shared_loss(clean, noisy, sigma, weight)
+            loss = self._shared_loss(clean, noisy, sigma, weight, told)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
@@ -201,6 +210,8 @@ class Trainer:
                     bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
                 if self.held_out is not None and self._crossed(validate_every):
                     self._log(held_out=self.validate(), of=self.objective.label)
+                    if self.labels is not None:
+                        self._log(held_out_told_class=self.validate(told=True))
                 if pace.due:
                     with pace:
                         self.save()
@@ -222,20 +233,29 @@ class Trainer:
         told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
         print(told, file=sys.stderr, flush=True)
 
-    def validate(self) -> dict[str, float]:
-        """The objective's figure by noise level, of the averaged weights on the held-out data."""
+    def validate(self, *, told: bool = False) -> dict[str, float]:
+        """The objective's figure by noise level, of the averaged weights on the held-out data.
+
+        Args:
+            told: Whether the network is told the class of each item.
+        """
         assert self.held_out is not None
-        figures = {}
+        figures, model = {}, self.average.module
         with torch.inference_mode():
             for s in self.objective.levels(self.config):
                 generator = torch.Generator().manual_seed(1)  # the same noise at every level
                 values = []
-                for piece in self.held_out.split(256):
+                for first in range(0, len(self.held_out), 256):
+                    piece = self.held_out[first : first + 256]
                     x = as_floats(piece)
                     sigma = torch.full((len(x),), s)
                     noisy = self.objective.noisy(x, sigma, generator)
                     batch = (t.to(self.device) for t in (x, noisy, sigma))
-                    values.append(self.objective.validate(self.average.module, *batch))
+                    if told and self.labels is not None:
+                        start = len(self.images) + first
+                        own = own_class(self.labels[start : start + len(x)], self.classes)
+                        model = Told(self.average.module, own.to(self.device))  # type: ignore[arg-type]
+                    values.append(self.objective.validate(model, *batch))
                 figures[f"{s:g}"] = torch.cat(values).double().mean().item()
         return figures
 

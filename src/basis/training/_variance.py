@@ -23,6 +23,7 @@ from tqdm import tqdm
 from basis._tensors import per_item
 from basis.nn import Denoiser, Energy, VarianceHead, VarianceNetwork, variance_sizes
 from basis.priors import Prior
+from basis.training._class_draws import draw_told
 from basis.training._muon import Muon
 from basis.training._objectives import Denoising
 from basis.training._sigmas import log_uniform
@@ -33,9 +34,10 @@ _TELL_EVERY = 30.0  # seconds between lines where there is no terminal for a bar
 _KEPT = 8  # batches that are kept to be looked at again
 
 M = TypeVar("M", bound=nn.Module)
-_Draw = Callable[[], tuple[Tensor, Tensor, Tensor]]
+_Draw = Callable[[], tuple[Tensor, Tensor, Tensor, Tensor | None]]
+"""Draws clean signals, noisy ones, noise levels and what is told of their classes."""
 _Ask = Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]]
-"""Draws clean signals, noisy ones and noise levels."""
+"""Draws noisy signals and noise levels with a teacher's mean and variance."""
 
 
 def fit_variance(
@@ -49,6 +51,7 @@ def fit_variance(
     lr: float = 3e-3,
     passes: int | None = None,
     teacher: Prior | None = None,
+    labels: Tensor | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> list[float]:
@@ -68,17 +71,21 @@ def fit_variance(
         teacher: A prior of the same signals, whose variance is learned (and, by a
             `VarianceNetwork`, its mean) instead of that of draws, half of it at states that the
             teacher's separations visit.
+        labels: The class of each image, for a `Denoiser` that may be told classes.
         seed: Of the head's first weights and of everything drawn.
     """
     generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
 
-    def draw() -> tuple[Tensor, Tensor, Tensor]:
+    def draw() -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         pick = torch.randint(len(images), (batch,), generator=generator)
         clean = as_floats(images[pick])
         sigma = log_uniform(batch, sigma_min, sigma_max, generator)
         noisy = Denoising().noisy(clean, sigma, generator)
-        return clean.to(device), noisy.to(device), sigma.to(device)
+        told = None
+        if labels is not None and isinstance(model, Denoiser):
+            told = draw_told(labels[pick], model.network.config.classes, generator).to(device)
+        return clean.to(device), noisy.to(device), sigma.to(device), told
 
     ask = None
     if teacher is not None:
@@ -173,8 +180,8 @@ def _head_loss(
                     x, sigma, _, square = ask()
                     features = denoiser.features(x, sigma)
                 else:
-                    clean, x, sigma = draw()
-                    features, mean = denoiser.features_and_mean(x, sigma)
+                    clean, x, sigma, told = draw()
+                    features, mean = denoiser.features_and_mean(x, sigma, told)
                     square = (mean - clean).square()
                 unit = denoiser.output_scale(per_item(sigma, x)).square()
                 kept.append((features, square / unit))
@@ -198,7 +205,7 @@ def _network_loss(denoiser: Denoiser, draw: _Draw) -> Callable[[], tuple[Tensor,
     """
 
     def losses() -> tuple[Tensor, Tensor]:
-        clean, noisy, sigma = draw()
+        clean, noisy, sigma, _ = draw()
         features, mean = denoiser.features_and_mean(noisy, sigma)
         error = ((mean - clean) / denoiser.output_scale(per_item(sigma, noisy))).square()
         assert denoiser.head is not None
@@ -230,7 +237,7 @@ def _teacher_answers(
     """Asks a teacher, half at noised signals and half at states that its separations visit."""
 
     def ask() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        _, noisy, sigma = draw()
+        _, noisy, sigma, _ = draw()
         # Chains draw torch's own numbers, of which the caller's are left alone.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
