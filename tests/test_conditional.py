@@ -217,3 +217,27 @@ def test_a_colon_parts_a_prior_from_its_classes(tmp_path):
     odd = tmp_path / "a:b"
     odd.mkdir()
     assert split_classes(str(odd)) == (str(odd), [])
+
+
+def test_held_out_items_are_of_every_class(tmp_path):
+    mixed = shades(60)
+    order = mixed.labels.argsort(stable=True)  # as a folder has its classes
+    sizes = {"widths": (12,), "blocks": (1,), "attention": 0, "embedding": 16}
+    seen = []
+
+    def run(folder, data, steps):
+        config = TrainConfig(images=8 * steps, batch=8)
+        options = {"variance_images": 0, "energy_pairs": 0, "progress": False}
+        train(data, folder, sizes=sizes, config=config, held_out=6, report=seen.append, **options)
+
+    by_class = ImageSet(mixed.images[order], mixed.labels[order], "s", "made here", mixed.classes)
+    # Its tail has two of each shade, so that it is the data whose classes alternate already.
+    run(tmp_path / "new", by_class, 1)
+    run(tmp_path / "new", mixed, 2)
+    assert any("going on from step 1" in line for line in seen)
+
+    # A run that was begun on classes one after another goes on with them.
+    unlabelled = ImageSet(by_class.images, None, "s", "made here", ())
+    run(tmp_path / "old", unlabelled, 1)
+    run(tmp_path / "old", by_class, 2)
+    assert sum("going on from step 1" in line for line in seen) == 2

@@ -194,10 +194,10 @@ class Run:
                 "here: choose a smaller effort, fewer draws or a smaller picture."
             )
         every = max(1, progress.total // _FRAMES)
-        first = not self.frames
-        due = progress.done % every == 0 or progress.done == progress.total
+        # The first and the last moment are always shown; those between, where there is time.
+        end = not self.frames or progress.done == progress.total
         spare = self._watching < _SHARE * (now - self.started)
-        if progress.state is not None and (first or (due and spare)):
+        if progress.state is not None and (end or (progress.done % every == 0 and spare)):
             frame = self._frame(progress, progress.state[0, :CHAINS])
             self._watching += time.monotonic() - now
             with self._news:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,20 @@ def as_signals(
             f"low {low} and high {high}"
         )
     return Signals(values, low, high, name, labels, classes)
+
+
+def interleaved(signals: Signals) -> Signals:
+    """The same items with their classes spread evenly, where each class came after another.
+
+    A folder has its classes so, and those held out, at the end, would be of its last class alone.
+    """
+    labels = signals.labels
+    if labels is None or len(labels) < 2 or labels[0] == labels[-1] or (labels.diff() < 0).any():
+        return signals
+    counts = torch.bincount(labels)
+    number = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels]  # within its class
+    order = ((number + 0.5) / counts[labels].double()).argsort(stable=True)
+    return replace(signals, values=signals.values[order], labels=labels[order])
 
 
 def check_values(values: Tensor) -> None:

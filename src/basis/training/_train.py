@@ -34,7 +34,14 @@ from basis.training._sigmas import (
     likelihood_sigmas,
     one_sigma,
 )
-from basis.training._signals import Signals, as_floats, as_signals, noise_unit
+from basis.training._signals import (
+    Signals,
+    as_floats,
+    as_signals,
+    fingerprint,
+    interleaved,
+    noise_unit,
+)
 from basis.training._state_files import STATE, read_meta
 from basis.training._teaching import Lessons, Taught, TaughtEnergy, find_teacher
 from basis.training._trainer import Trainer
@@ -82,6 +89,7 @@ def train(
         name: What the prior is called; the folder's name by default.
         held_out: Items at the end of the data that are kept for validation; by default 512, or a
             tenth where the data has fewer than 5,120. A run goes on with as many as it began with.
+            Classes that come one after another, as those of a folder, are spread evenly first.
         init: A prior, or its name or folder, whose weights a new run starts from. A U-Net may be
             larger than the one it starts from.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
@@ -111,6 +119,7 @@ def train(
     device = find_device(device)
     check_folder(folder)
     kept = split_size(signals, held_out, folder)
+    signals = _arranged(signals, kept, folder)
     unit = noise_unit(signals.values)
     config = (config or TrainConfig()).in_units(unit)
     if not config.images and init is None:
@@ -244,6 +253,15 @@ def split_size(signals: Signals, held_out: int | None, folder: Path) -> int:
             "validation, and at least one of those"
         )
     return count - held_out
+
+
+def _arranged(signals: Signals, kept: int, folder: Path) -> Signals:
+    """The data in the order it is trained on; a run goes on in the order that it began with."""
+    spread, begun = interleaved(signals), read_meta(folder)
+    if spread is signals or not begun:
+        return spread
+    as_given = fingerprint(signals.values[:kept], signals.values[kept:])
+    return signals if begun.get("data") == as_given else spread
 
 
 def _finished(trainer: Trainer, name: str | None, variance_images: int) -> bool:
