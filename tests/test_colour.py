@@ -35,6 +35,18 @@ def test_colours_are_those_of_the_prior_and_their_mean_is_the_photo(two_colours)
     assert red.max() > 0.6 and red.min() < 0.4, "both explanations are drawn"
 
 
+def test_vivid_colours_are_stronger_and_keep_the_grey(two_colours):
+    grey = torch.full((1, 1, 4, 4), 0.5, dtype=torch.float64)
+    drawn, result = basis.colorize(grey, two_colours, samples=4)
+    vivid, same = basis.colorize(grey, two_colours, samples=4, vivid=1.5)
+    assert torch.equal(result.samples, same.samples)
+    assert torch.allclose(vivid - 0.5, 1.5 * (drawn - 0.5), atol=1e-6)
+    full, _ = basis.colorize(grey, two_colours, samples=4, vivid=9)
+    assert full.min() >= 0 and full.max() <= 1 and (full.mean(dim=2) - grey).abs().max() < 1 / 255
+    with pytest.raises(BasisError, match="vivid must be a number of 0 or more, not -1"):
+        basis.colorize(grey, two_colours, vivid=-1)
+
+
 @pytest.fixture
 def often_red():
     """Flat tiles, three times as often reddish as bluish."""

@@ -10,6 +10,7 @@ from basis import BasisError, mixture
 from basis.mixings import grey, mixtures
 from basis.priors import GaussianMixture
 from basis.samplers import (
+    Ancestral,
     Dirac,
     Gibbs,
     Langevin,
@@ -55,6 +56,33 @@ def test_gibbs_is_exact_for_independent_gaussians(tau):
     assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(chains)).all()
     error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
     assert error.abs().max() < 5 * math.sqrt(2 / chains)
+
+
+@pytest.mark.parametrize("steps", [2, 12])
+@pytest.mark.parametrize(("tau", "churn"), [(0.0, 1.0), (0.1, 1.0), (0.0, 3.0)])
+def test_ancestral_steps_of_any_size_are_exact_for_independent_gaussians(tau, churn, steps):
+    priors, m = independent_case()
+    alphas, sigma, chains = (1.0, 0.5), 0.1, 20_000
+    # From so much noise that what the first state was made about is forgotten.
+    sampler = Ancestral(steps=steps, sigma_max=200.0, sigma_min=sigma, churn=churn)
+    x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
+    mean, covariance = clean_posterior(priors, alphas, m, tau)
+    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
+    deviation = covariance.diagonal().sqrt()
+    flat = x.flatten(1)
+    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(chains)).all()
+    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
+    assert error.abs().max() < 5 * math.sqrt(2 / chains)
+
+
+def test_ancestral_steps_to_the_mean_are_too_narrow():
+    """Without the variance of the clean signal a long step loses some of the spread."""
+    priors, m = independent_case()
+    wide, narrow = (
+        run(Ancestral(6, 50.0, 0.02, temperature=t), priors, mixture(), m, 4000)[0].std(dim=0)
+        for t in (1.0, 0.0)
+    )
+    assert (narrow < 0.9 * wide).all()
 
 
 def test_gibbs_is_nearly_exact_for_correlated_gaussians():
@@ -149,7 +177,7 @@ def test_ode_of_a_gaussian_is_the_exact_map():
 
 @pytest.mark.parametrize(
     "sampler",
-    [PosteriorOde(), PosteriorSde(), PosteriorSde(memory=0.5), Dirac(), Gibbs(), Langevin()],
+    [PosteriorOde(), PosteriorSde(), Ancestral(), Dirac(), Gibbs(), Langevin()],
     ids=lambda s: s.name,
 )
 def test_every_sampler_explains_a_toy_mixture(toy_prior, sampler):
@@ -188,7 +216,7 @@ def test_dirac_refuses_what_it_cannot_substitute(toy_prior, mixing):
         (lambda: Gibbs(share=1.5), "share"),
         (lambda: Langevin(rate=0.0), "rate must be a number more than 0"),
         (lambda: Langevin(weight=math.inf), "weight"),
-        (lambda: PosteriorSde(memory=1.0), "memory"),
+        (lambda: Ancestral(churn=-1.0), "churn must be a number at least 0"),
         (lambda: PosteriorOde(sigma_max=-1.0), "sigma_max"),
         (lambda: Dirac(restarts=-1), "restarts must be a number at least 0"),
     ],

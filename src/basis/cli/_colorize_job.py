@@ -42,6 +42,7 @@ def colorize_as_job(args: argparse.Namespace) -> None:
         samples=args.samples,
         diverse=args.diverse,
         preview=args.preview,
+        vivid=args.vivid,
     )
     store = run_job_command(args, "colouring", "photos", job)
     _write_panel(store, stream, out)

@@ -78,7 +78,7 @@ class Task:
     def __str__(self) -> str:
         how = f"{'effort' if self.way.is_effort else 'sampler'} {self.way.method}"
         if self.kind != "separate" and self.way.is_effort:
-            how = "sampler posterior-sde"  # see `colouring`
+            how = "sampler ancestral"  # see `colouring`
         return f"{self.way.prior} prior, {how}"
 
     @property

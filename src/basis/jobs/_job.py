@@ -132,6 +132,7 @@ def colorize_job(
     samples: int = 3,
     diverse: bool = False,
     preview: bool = False,
+    vivid: float = 1.0,
     seed: int = 0,
     shard: int | None = None,
     workers: int | None = None,
@@ -149,7 +150,7 @@ def colorize_job(
     Args:
         grey: As `separate_job` takes mixtures, (n, 1, height, width) in [0, 1].
         prior: Of colour images.
-        side, samples, diverse, preview, seed: As in `colorize`.
+        side, samples, diverse, preview, vivid, seed: As in `colorize`.
         out, shard, workers, scheduler, root, device, record, progress: As in `separate_job`.
     """
     stream = _stream(grey, prior)
@@ -158,8 +159,8 @@ def colorize_job(
     given = _priors(prior)
     loaded = _load(given, root)
     drawn = colourings_drawn(samples, diverse)
-    settings = {"side": side, "samples": samples, "seed": seed}
-    settings |= {"diverse": diverse, "preview": preview}
+    settings: dict[str, Any] = {"side": side, "samples": samples, "seed": seed}
+    settings |= {"diverse": diverse, "preview": preview, "vivid": vivid}
     recipe = Recipe(
         "colorize",
         given,

@@ -30,7 +30,7 @@ PAPER: dict[str, dict[str, str]] = {
 ours.
 """
 
-PHOTOS: dict[str, Any] = {"effort": "fast", "choose": "mean"}
+PHOTOS: dict[str, Any] = {"effort": "balanced", "choose": "mean"}
 """How photos are separated: their explanations are broad, and a mean is nearer than any one."""
 
 MOST = 5000
@@ -103,6 +103,7 @@ def prior_rows(
     printed: dict[str, str],
     settings: Callable[[Prior], dict[str, Any]],
     what: str,
+    others: Callable[[Tensor], dict[str, Tensor]] | None = None,
 ) -> list[tuple[Prior, str]]:
     """Adds the table and pictures of every prior of photos, each beside what needs no prior.
 
@@ -114,6 +115,8 @@ def prior_rows(
         printed: The paper's figures.
         settings: What `separate` gets for a prior.
         what: What the note calls the true sources.
+        others: Rows that are made of a prior's sources without another separation, by what their
+            titles add.
 
     Returns:
         The priors that exist, with their titles.
@@ -131,6 +134,8 @@ def prior_rows(
         section.add_cost(done)
         residual = max(residual, done.residual.max().item())
         rows.add(f"ours, {title}", done.sources, value)
+        for added, sources in (others(done.sources) if others else {}).items():
+            rows.add(f"ours, {title}, {added}", sources, value)
         shown = min(8, count)
         section.add_panel(
             f"Uncurated, {title}", truth[:shown], done.sources[:shown], mixing,

@@ -26,6 +26,7 @@ from basis.samplers._steps import posterior_denoise as posterior_denoise
 from basis.samplers._steps import settle as settle
 
 if TYPE_CHECKING:
+    from basis.samplers.methods.ancestral import Ancestral as Ancestral
     from basis.samplers.methods.ascent import Ascent as Ascent
     from basis.samplers.methods.basis import Basis as Basis
     from basis.samplers.methods.dirac import Dirac as Dirac

@@ -9,6 +9,7 @@ from basis._discover import lazy_door
 if TYPE_CHECKING:
     from basis.separation._colorize import colorize as colorize
     from basis.separation._colorize import colouring as colouring
+    from basis.separation._colorize import lay_colours as lay_colours
     from basis.separation._colour_choice import colourings_drawn as colourings_drawn
     from basis.separation._inputs import as_prior as as_prior
     from basis.separation._inputs import overridden as overridden
@@ -62,6 +63,7 @@ _HOMES = {
     "exchangeable": "_order",
     "has_draws": "_result_rows",
     "Mode": "_uncertainty",
+    "lay_colours": "_colorize",
     "make_sampler": "_nouns",
     "overridden": "_inputs",
     "measure_energies": "_measuring",

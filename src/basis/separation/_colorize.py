@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ def colorize(
     samples: int = 1,
     diverse: bool = False,
     preview: bool = False,
+    vivid: float = 1.0,
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
     device: torch.device | str | None = None,
@@ -55,18 +57,22 @@ def colorize(
         diverse: Draw three times as many, and keep the most plausible one and those that are far
             from it and from each other in colour.
         preview: A look in seconds: few steps at the prior's own size, whatever `side` says.
+        vivid: How many times as strong as they are drawn colours are laid over the grey. Those of
+            the embedded photo prior are a little pale, and 1.15 brings them nearer to photos.
         device: Where to compute, as for `separate`.
         options: Of `separate`; a sampler or an effort, in place of what `colouring` says.
 
     Returns:
         (batch, samples, 3, height, width) in [0, 1], whose channel mean is `grey` wherever the
         range of colours allows it, and the result of the separation at the smaller size, its
-        samples in the same order.
+        samples in the same order, with colours as they were drawn.
     """
     prior = as_prior(prior, device)
     samples = check_count("samples", samples) or 1
     drawn = colourings_drawn(samples, diverse)
     _check_preview(preview, options)
+    if not (isinstance(vivid, int | float) and math.isfinite(vivid) and vivid >= 0):
+        raise BasisError(f"vivid must be a number of 0 or more, not {vivid!r}")
     if not isinstance(side, int) or side < 1:
         raise BasisError(f"side must be a whole number of pixels, 1 or more, not {side!r}")
     channels, tile_height, tile_width = prior.shape
@@ -109,7 +115,7 @@ def colorize(
         flat = F.interpolate(colours.flatten(0, 1), size=(height, width), mode="bicubic")
         colours = flat.unflatten(0, colours.shape[:2])
         colours = colours - colours.mean(dim=2, keepdim=True)
-    return _within(photo[:, None], colours), result
+    return lay_colours(photo[:, None], vivid * colours), result
 
 
 def _check_preview(preview: bool, options: dict[str, Any]) -> None:
@@ -148,13 +154,12 @@ def colouring(prior: Prior, steps: int | None = None) -> dict[str, Any]:
     tiles = isinstance(prior, Tiled)
     steps = steps or (98 if tiles else 49)
     first, last = min(5.0, prior.sigma_max), max(0.01, prior.sigma_min)
-    memory = round((last / first) ** ((3 if tiles else 1) / steps), 4)
     return {
-        "sampler": "posterior-sde",
+        "sampler": "ancestral",
         "steps": steps,
         "sigma_max": first,
         "sigma_min": last,
-        "memory": memory,
+        "churn": 3.0 if tiles else 1.0,
     }
 
 
@@ -179,8 +184,13 @@ def _photos(given: Any) -> Tensor:
     return torch.cat(photos)
 
 
-def _within(grey: Tensor, colours: Tensor) -> Tensor:
-    """grey + colours, the colours made paler at each pixel just as far as [0, 1] asks for."""
+def lay_colours(grey: Tensor, colours: Tensor) -> Tensor:
+    """grey + colours, the colours made paler at each pixel just as far as [0, 1] asks for.
+
+    Args:
+        grey: (batch, samples, 1, height, width), or one that broadcasts to it.
+        colours: (batch, samples, 3, height, width), of mean zero over the channels.
+    """
     above = (1 - grey) / colours.amax(dim=2, keepdim=True).clamp_min(1e-6)
     below = grey / (-colours).amax(dim=2, keepdim=True).clamp_min(1e-6)
     return (grey + colours * torch.minimum(above, below).clamp(0, 1)).clamp(0, 1)

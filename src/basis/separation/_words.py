@@ -17,6 +17,7 @@ DEFAULT_EFFORT: Effort = "balanced"
 """The effort where neither an effort nor a sampler is given."""
 
 SamplerName = Literal[
+    "ancestral",
     "ascent",
     "basis",
     "dirac",

@@ -15,9 +15,11 @@ from basis.reproduce._separated import separate_sources
 
 _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("effort=fast", {"effort": "fast"}),
-    ("effort=fast choose=mean", PHOTOS),
+    ("effort=fast choose=mean", {"effort": "fast", "choose": "mean"}),
+    ("effort=balanced choose=mean", PHOTOS),
     ("gibbs", {"sampler": "gibbs"}),
     ("langevin", {"sampler": "langevin"}),
+    ("ancestral", {"sampler": "ancestral"}),
     ("posterior-sde", {"sampler": "posterior-sde"}),
     ("gibbs samples=8 choose=mean", {"sampler": "gibbs", "samples": 8, "choose": "mean"}),
 )
