@@ -28,6 +28,12 @@ def test_an_effort_of_nothing_is_refused(capsys, tiny_prior):
     assert "too small" in refused(capsys, "separate", "sample", "--effort", 0)
 
 
+def test_one_weight_is_no_mixture(capsys, tmp_path):
+    said = refused(capsys, "separate", "sample", "--alphas", 0.5, "--out", tmp_path / "o")
+    assert "--alphas 0.5 is one source" in said and "a weight for each source" in said
+    assert not (tmp_path / "o").exists()
+
+
 def test_values_that_cannot_be_a_mixture(capsys, tmp_path, tiny_prior):
     with pytest.raises(
         BasisError, match=r"go from 0 to 200, where sources in \[0, 1\] make 0 to 2"

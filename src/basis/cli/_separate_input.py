@@ -39,6 +39,12 @@ def check_weights(args: argparse.Namespace) -> None:
         raise BasisError(f"{len(rows[0])} alphas for k = {args.k}; give one alpha per source")
     if args.noise < 0:
         raise BasisError(f"--noise must be at least 0, not {args.noise:g}")
+    hidden = args.grey or args.mask or args.noise or args.clipped or args.rounded
+    if len(rows) == 1 and len(rows[0]) == 1 and not (args.k or hidden or is_unknown(args)):
+        raise BasisError(
+            f"--alphas {rows[0][0]:g} is one source, which nothing hides; give a weight for each "
+            "source"
+        )
 
 
 def read_input(args: argparse.Namespace, prior: Prior) -> Input:
