@@ -43,19 +43,22 @@ def clean_posterior(priors, alphas, m, tau):
     return means + gain @ (m.flatten() - a @ means), prior - gain @ a @ prior
 
 
+def check_draws(x, mean, covariance, sigma):
+    """Holds draws to a Gaussian with noise of level sigma, up to what their number allows."""
+    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
+    deviation, flat = covariance.diagonal().sqrt(), x.flatten(1)
+    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(len(x))).all()
+    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
+    assert error.abs().max() < 5 * math.sqrt(2 / len(x))
+
+
 @pytest.mark.parametrize("tau", [0.0, 0.1])
 def test_gibbs_is_exact_for_independent_gaussians(tau):
     priors, m = independent_case()
     alphas, sigma, chains = (1.0, 0.5), 0.1, 20_000
     sampler = Gibbs(steps=60, sigma_max=1.0, sigma_turn=sigma, share=1.0)
     x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
-    mean, covariance = clean_posterior(priors, alphas, m, tau)
-    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
-    deviation = covariance.diagonal().sqrt()
-    flat = x.flatten(1)
-    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(chains)).all()
-    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
-    assert error.abs().max() < 5 * math.sqrt(2 / chains)
+    check_draws(x, *clean_posterior(priors, alphas, m, tau), sigma)
 
 
 @pytest.mark.parametrize("steps", [2, 12])
@@ -66,13 +69,7 @@ def test_ancestral_steps_of_any_size_are_exact_for_independent_gaussians(tau, ch
     # From so much noise that what the first state was made about is forgotten.
     sampler = Ancestral(steps=steps, sigma_max=200.0, sigma_min=sigma, churn=churn)
     x, _ = run(sampler, priors, mixture(alphas).noisy(tau), m, chains)
-    mean, covariance = clean_posterior(priors, alphas, m, tau)
-    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
-    deviation = covariance.diagonal().sqrt()
-    flat = x.flatten(1)
-    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(chains)).all()
-    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
-    assert error.abs().max() < 5 * math.sqrt(2 / chains)
+    check_draws(x, *clean_posterior(priors, alphas, m, tau), sigma)
 
 
 def test_ancestral_steps_to_the_mean_are_too_narrow():
