@@ -89,4 +89,11 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     assert json.loads(record.read_text())["prior"]["name"] == "mnist-classes:3,8"
     capsys.readouterr()
     assert draw("mnist-classes", "--guidance", "1") == 2
-    assert "give NAME:CLASS, or --each-class" in capsys.readouterr().err
+    assert "give mnist-classes:CLASS, or --each-class" in capsys.readouterr().err
+    for words, says in (
+        (("mnist-classes:3", "--each-class"), "is told its class: leave out :3, or --each-class"),
+        (("mnist", "--guidance", "1"), "mnist-classes and cifar10 were"),
+        (("mnist-classes:3", "--guidance", "-1"), "--guidance must be 0 or more, not -1"),
+    ):
+        assert draw(*words) == 2
+        assert says in capsys.readouterr().err

@@ -34,6 +34,17 @@ def test_one_weight_is_no_mixture(capsys, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_flags_that_a_command_does_not_know_are_its_own(capsys):
+    said = refused(capsys, "colorize", "sample-photos:1", "--stepz", 4)
+    assert "unrecognized arguments: --stepz 4 (see basis colorize --help)" in said
+
+
+def test_a_prior_is_checked_with_images_of_its_kind(capsys, tmp_path, tiny_prior):
+    assert main(["check", "cifar10", "--count", "16"]) == 0
+    write_prior(tiny_prior, tmp_path / "tiny")
+    assert "give --data, held-out images" in refused(capsys, "check", tmp_path / "tiny")
+
+
 def test_values_that_cannot_be_a_mixture(capsys, tmp_path, tiny_prior):
     with pytest.raises(
         BasisError, match=r"go from 0 to 200, where sources in \[0, 1\] make 0 to 2"

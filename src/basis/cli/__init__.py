@@ -71,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         from basis.cli._sampling import setting_hint
 
         hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
-        parser.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
+        own = commands.choices[args.command]
+        own.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
     args.line = printable(shlex.join(["basis", *words]))
     return guarded(args, args.run)
 

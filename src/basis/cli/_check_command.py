@@ -17,8 +17,12 @@ from basis.cli._arguments import (
 EPILOG = """\
 examples:
   basis check mnist
+  basis check cifar10
   basis check runs/photos --data photos/ --count 200
 """
+
+_SAMPLES: dict[tuple[int, ...], str] = {(1, 28, 28): "sample", (3, 32, 32): "sample-photos"}
+"""Images that the package has, by the shape of a prior's signals."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("prior", metavar="NAME|DIR", help="the prior to test")
     parser.add_argument(
-        "--data", default="sample", help="held-out images of its kind (default: sample)"
+        "--data", help="held-out images of its kind (default: the package's digits or photos)"
     )
     parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
     parser.add_argument("--count", type=natural, default=256, help="images used (default 256)")
@@ -44,7 +48,13 @@ def run(args: argparse.Namespace) -> None:
     from basis.data import load_images
 
     prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
-    images = load_images(args.data, "test", root=args.data_root, size=args.size)
+    data = args.data or _SAMPLES.get(prior.shape)
+    if data is None:
+        raise BasisError(
+            f"prior {prior.name!r} is of signals of shape {prior.shape}, of which the package has "
+            "none: give --data, held-out images of its kind"
+        )
+    images = load_images(data, "test", root=args.data_root, size=args.size)
     signals = images.floats(slice(args.count)).to(prior.device or "cpu")
     findings = check_prior(prior, signals, seed=args.seed)
     for f in findings:

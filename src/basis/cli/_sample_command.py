@@ -67,11 +67,19 @@ def run(args: argparse.Namespace) -> None:
     out, device = out_folder(args.out), device_from(args.device)
     name, classes = split_classes(args.prior)
     prior = untold = load_prior(name, root=args.data_root, device=device)
+    if args.guidance < 0:
+        raise BasisError(f"--guidance must be 0 or more, not {args.guidance:g}")
+    if classes and args.each_class:
+        raise BasisError(
+            f"{args.prior} is told its class: leave out :{','.join(classes)}, or --each-class"
+        )
+    if (args.each_class or args.guidance) and not untold.classes:
+        untold.given()  # says that it cannot be told any, and which can
     if classes:
         prior = untold.given(*classes)
     if args.guidance:
         if prior is untold and not args.each_class:
-            raise BasisError("guidance leads to a class: give NAME:CLASS, or --each-class")
+            raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
         prior = Guided(prior, untold, args.guidance)
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(

@@ -46,7 +46,7 @@ examples:
   basis separate photos.png --alphas 0.5 0.5 --prior cifar10    photos, in tiles where larger
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1      two mixtures of the same sources
   basis separate sum.png --clipped                      a sum whose brightest pixels were cut off
-  basis separate photo.jpg --convert --invert --resize  a photo of ink on paper, for the digits
+  basis separate photo.jpg --clipped --convert --invert --resize    ink on paper, for the digits
   basis separate sample --k 4 --effort best             four digits in one picture
   basis separate two.png --alphas unknown unknown       weights estimated with the sources
   basis separate some.png --k unknown                   one to four sources, as many as it takes

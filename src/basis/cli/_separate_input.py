@@ -42,8 +42,8 @@ def check_weights(args: argparse.Namespace) -> None:
     hidden = args.grey or args.mask or args.noise or args.clipped or args.rounded
     if len(rows) == 1 and len(rows[0]) == 1 and not (args.k or hidden or is_unknown(args)):
         raise BasisError(
-            f"--alphas {rows[0][0]:g} is one source, which nothing hides; give a weight for each "
-            "source"
+            f"--alphas {rows[0][0]:g} is one source, and nothing is added to it; give a weight for "
+            "each source"
         )
 
 

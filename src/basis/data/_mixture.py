@@ -133,7 +133,7 @@ def _write_picture(path: Path, mixtures: Tensor) -> None:
     if low < 0 or high > 1 + 1e-6:
         raise BasisError(
             f"{path}: a picture holds values from 0 to 1, this mixture has {low:.2f} to "
-            f"{high:.2f}; use .npz, or alphas that sum to at most 1"
+            f"{high:.2f}; use .npz, or alphas of 0 and more that sum to at most 1"
         )
     pixels = (mixtures[0] * 255).round().to("cpu", torch.uint8).movedim(0, -1).squeeze(-1)
     with whole_file(path) as temporary:

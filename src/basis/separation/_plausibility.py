@@ -29,12 +29,14 @@ _MISFIT = (
     "weights (alphas) first"
 )
 _CUT = (
-    "many places have the largest value exactly, as in a clipped sum; check whether the mixture "
-    "was cut off at white first (mixing.clipped() says so, or --clipped)"
+    "many places have the largest value exactly, as in a clipped sum or in one mixed with other "
+    "weights; check the weights (alphas) and whether the mixture was cut off at white "
+    "(mixing.clipped() says so, or --clipped)"
 )
 _ELSE = (
     "the sources are unlike what the prior knows; check the weights (alphas) and the number of "
-    "sources first, then whether the picture is inverted{clipped}, then the prior"
+    "sources first, then whether the picture is inverted{clipped}, then whether more effort helps, "
+    "then the prior"
 )
 _DRAWN = 256  # signals that a prior which draws exactly is measured on
 
