@@ -20,6 +20,7 @@ from basis.samplers._sampler import setting_texts as setting_texts
 from basis.samplers._steps import LangevinSteps as LangevinSteps
 from basis.samplers._steps import at_least_sure as at_least_sure
 from basis.samplers._steps import condition as condition
+from basis.samplers._steps import draw_clean as draw_clean
 from basis.samplers._steps import finish as finish
 from basis.samplers._steps import first_guess as first_guess
 from basis.samplers._steps import posterior_denoise as posterior_denoise
@@ -50,6 +51,7 @@ __all__ = [
     "at_least_sure",
     "check_finite",
     "condition",
+    "draw_clean",
     "finish",
     "first_guess",
     "geometric",

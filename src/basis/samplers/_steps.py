@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from basis.samplers._problem import Problem
@@ -57,6 +58,19 @@ def condition(
         observed = mixing.latent(observed, centre, std, (made - centre) / std)
         mixing = mixing.exact
     return mixing.posterior_mean(drawn, observed if own is None else observed - own, variance)
+
+
+def draw_clean(problem: Problem, x: Tensor, sigma: float, temperature: float) -> Tensor:
+    """A draw of the clean signals given the noisy ones and the mixture, to second order.
+
+    Shapes as in `Problem.denoise`. At temperature 0 it is their mean, `posterior_denoise`.
+    """
+    mean, variance = problem.moments(x, sigma)
+    drawn = mean
+    if temperature:
+        noise = problem.noise.normal(x)
+        drawn = torch.addcmul(mean, variance.sqrt(), noise, value=temperature)
+    return condition(problem, drawn, variance, temperature, mean=mean)
 
 
 class LangevinSteps:

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, geometric
-from basis.samplers._steps import condition, first_guess
+from basis.samplers._steps import draw_clean, first_guess
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,7 @@ class Ancestral(Sampler):
         clean = first_guess(problem)
         x = clean + sigmas[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(sigmas), start=1):
-            mean, variance = problem.moments(x, sigma)
-            drawn = mean
-            if self.temperature:
-                noise = problem.noise.normal(x)
-                drawn = torch.addcmul(mean, variance.sqrt(), noise, value=self.temperature)
-            clean = condition(problem, drawn, variance, self.temperature, mean=mean)
+            clean = draw_clean(problem, x, sigma, self.temperature)
             shared = (after / sigma) ** self.churn
             fresh = math.sqrt(1 - shared**2) * problem.noise.normal(x)
             x = clean + after * (fresh + shared * (x - clean) / sigma)

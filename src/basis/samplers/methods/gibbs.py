@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from basis.samplers._problem import Problem
 from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
-from basis.samplers._steps import LangevinSteps, condition, first_guess
+from basis.samplers._steps import LangevinSteps, draw_clean, first_guess
 
 
 @dataclass(frozen=True)
@@ -113,12 +112,8 @@ class Gibbs(Sampler):
         """Goes down from clean signals that are noised to the first level."""
         x = clean + above[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(above), start=1):
-            mean, variance = problem.moments(x, sigma)
-            drawn, heat = mean, self.temperature * (1 - self.cooling * step / (len(above) - 1))
-            if heat:
-                noise = problem.noise.normal(x)
-                drawn = torch.addcmul(mean, variance.sqrt(), noise, value=heat)
-            clean = condition(problem, drawn, variance, heat, mean=mean)
+            heat = self.temperature * (1 - self.cooling * step / (len(above) - 1))
+            clean = draw_clean(problem, x, sigma, heat)
             x = clean + after * problem.noise.normal(x)
             yield State(x, after, step, self.steps, level_done=True)
         move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
