@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,10 +60,12 @@ def separate_unknown(
     priors, plain = check_nouns([prior] if isinstance(prior, Prior) else list(prior), told, None)
     m = check_observation(mixture, priors, plain)
     seed, chunk = settings.get("seed", 0), settings.get("chunk", 128)
+    started = time.perf_counter()
     with evaluating(priors):
         found = find_weights(
             m, priors, wanted, seed=seed, chunk=chunk, progress=settings.get("progress")
         )
+    searching = time.perf_counter() - started
     # Cloned out of inference mode, so that they can be used like any other tensor.
     alphas_found, spent = found.alphas.clone(), found.spent.clone()
     free = [i for i, a in enumerate(wanted) if a is None]
@@ -79,6 +82,7 @@ def separate_unknown(
         alphas=alphas_found,
         alphas_known=found.known.clone(),
         spent=result.spent + spent,
+        seconds=result.seconds + searching,
         remarks=tuple(remarks),
     )
 
