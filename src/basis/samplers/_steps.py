@@ -63,7 +63,8 @@ def condition(
 def draw_clean(problem: Problem, x: Tensor, sigma: float, temperature: float) -> Tensor:
     """A draw of the clean signals given the noisy ones and the mixture, to second order.
 
-    Shapes as in `Problem.denoise`. At temperature 0 it is their mean, `posterior_denoise`.
+    x and what is returned are (batch, k, channels, *size). At temperature 0 it is their mean,
+    `posterior_denoise`.
     """
     mean, variance = problem.moments(x, sigma)
     drawn = mean
