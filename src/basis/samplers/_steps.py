@@ -140,8 +140,7 @@ def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:
     instead of one differentiated from its network. A posterior denoiser is a denoiser, so that any
     solver of the diffusion can run it.
     """
-    mean, variance = problem.moments(x, sigma)
-    return condition(problem, mean, variance)
+    return draw_clean(problem, x, sigma, 0.0)
 
 
 def finish(problem: Problem, x: Tensor, sigma: float, *, checked: bool = True) -> Tensor:
