@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import basis
 from basis.cli import main
+from basis.panels import pictures_panel
 from basis.priors import DenoiserPrior, GaussianMixture, Guided
 
 
@@ -74,6 +77,17 @@ def test_it_counts_both_networks_and_says_who_guides():
 def test_what_does_not_fit_is_refused(guide, settings, said):
     with pytest.raises(basis.BasisError, match=said):
         Guided(gaussian(1.0), guide, **settings)
+
+
+def test_a_picture_of_every_class_names_them(tmp_path):
+    out = tmp_path / "out"
+    words = ["--each-class", "--count", "13", "--steps", "1", "--out", str(out)]
+    assert main(["sample", "mnist-classes", *words]) == 0
+    drawn = torch.from_numpy(np.load(out / "samples.npy")).float() / 255
+    assert len(drawn) == 13
+    named = pictures_panel(drawn[None, :10], [str(digit) for digit in range(10)], cell=64)
+    with Image.open(out / "samples.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(named))
 
 
 def test_the_command_draws_with_guidance(tmp_path, capsys):

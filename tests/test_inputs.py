@@ -121,9 +121,9 @@ def test_convert_invert_and_resize(tmp_path, tiny_prior):
     rng = np.random.default_rng(1)
     photo = rng.integers(0, 256, (16, 24, 3), dtype=np.uint8)
     Image.fromarray(photo).save(tmp_path / "photo.png")
-    with pytest.raises(BasisError, match="convert makes this one grey"):
+    with pytest.raises(BasisError, match=r"convert \(--convert\) makes this one grey"):
         separate(tmp_path / "photo.png", tiny_prior, **HALF, **QUICK)
-    with pytest.raises(BasisError, match="resize makes it smaller"):
+    with pytest.raises(BasisError, match=r"resize \(--resize\) makes it smaller"):
         separate(photo.mean(2) / 255, tiny_prior, **HALF, **QUICK)
     result = separate(
         tmp_path / "photo.png", tiny_prior, convert=True, invert=True, resize=True, **HALF, **QUICK
@@ -220,7 +220,7 @@ def test_the_command_converts_where_it_is_asked_to(tmp_path, capsys, tiny_prior)
     words = ["--alphas", 0.5, 0.5, "--prior", folder, "--sampler", "gibbs", "--steps", 2]
     words += ["--device", "auto", "--out", tmp_path / "o"]
     assert main([str(w) for w in ["separate", tmp_path / "photo.png", *words]]) == 2
-    assert "convert makes this one grey" in capsys.readouterr().err
+    assert "(--convert) makes this one grey" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
     more = ["--convert", "--resize", "--invert"]
     assert main([str(w) for w in ["separate", tmp_path / "photo.png", *words, *more]]) == 0

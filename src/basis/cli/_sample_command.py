@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     from basis import BasisError, load_prior, sample
     from basis._files import whole_file
-    from basis.panels import grid, write_picture
+    from basis.panels import grid, pictures_panel, write_picture
     from basis.priors import Guided
     from basis.store import split_classes
 
@@ -95,9 +95,13 @@ def run(args: argparse.Namespace) -> None:
     stored = images.mul(255).round().byte() if pixels else images
     with whole_file(out / "samples.npy") as path, path.open("wb") as file:
         np.save(file, stored.numpy())
-    # A column for each class, where there are not too many.
-    row = len(prior.classes) if args.each_class and len(prior.classes) <= _LONGEST_ROW else _ROW
-    shown = grid(images[: row * _ROWS], row, low=prior.low, high=prior.high)
+    total, low, high = len(prior.classes), prior.low, prior.high
+    if args.each_class and total <= min(args.count, _LONGEST_ROW):
+        rows = min(_ROWS, args.count // total)
+        by_class = images[: rows * total].unflatten(0, (rows, total))
+        shown = pictures_panel(by_class, prior.classes, cell=64, low=low, high=high)
+    else:
+        shown = grid(images[: _ROW * _ROWS], _ROW, low=low, high=high)
     write_picture(out / "samples.png", shown)
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})

@@ -104,14 +104,16 @@ def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if len(shape) != len(wanted) + 1:
         return ""
     if shape[1] != wanted[0]:
-        if shape[1] == 3 and wanted[0] == 1:
-            return "; a prior of colour images is cifar10, and convert makes this one grey"
-        return "; convert makes a grey picture colour" if (shape[1], wanted[0]) == (1, 3) else ""
+        if (shape[1], wanted[0]) == (3, 1):
+            grey = "convert (--convert) makes this one grey"
+            return f"; a prior of colour images is cifar10, and {grey}"
+        colour = "; convert (--convert) makes a grey picture colour"
+        return colour if (shape[1], wanted[0]) == (1, 3) else ""
     larger = all(a >= b for a, b in zip(shape[2:], wanted[1:], strict=True))
     sides = ", ".join(map(str, shape[2:]))
     if not larger:
-        return "; resize makes it larger" if len(shape) == 4 else ""
-    resize = ", resize makes it smaller" if len(shape) == 4 else ""
+        return "; resize (--resize) makes it larger" if len(shape) == 4 else ""
+    resize = ", resize (--resize) makes it smaller" if len(shape) == 4 else ""
     return f"; basis.priors.Tiled(prior, {sides}) takes larger ones{resize}"
 
 
