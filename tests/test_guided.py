@@ -53,6 +53,9 @@ def test_only_large_noise_that_the_guide_knows_is_guided():
     sigma = torch.tensor([0.4, 0.5, 2.0, 3.0])
     moved = (guided.denoise(x, sigma) - narrow.denoise(x, sigma)).abs().amax(dim=(1, 2, 3)) > 1e-6
     assert moved.tolist() == [False, True, True, False]
+    between = Guided(narrow, wide, 1.0, below=1.0).denoise(x, sigma)
+    moved = (between - narrow.denoise(x, sigma)).abs().amax(dim=(1, 2, 3)) > 1e-6
+    assert moved.tolist() == [True, True, False, False]
     assert torch.equal(Guided(narrow, wide, 0.0).denoise(x, sigma), narrow.denoise(x, sigma))
 
 
@@ -72,6 +75,12 @@ def test_it_counts_both_networks_and_says_who_guides():
         (bounded(), {}, "must be of the prior's range"),
         (gaussian(4.0), {"strength": -1.0}, "strength must be a number of 0 or more"),
         (gaussian(4.0), {"above": float("nan")}, "above must be a number of 0 or more"),
+        (
+            gaussian(4.0),
+            {"above": 2.0, "below": 2.0},
+            r"below must be more than above \(2\), not 2",
+        ),
+        (gaussian(4.0), {"below": float("nan")}, r"below must be more than above \(0\), not nan"),
     ],
 )
 def test_what_does_not_fit_is_refused(guide, settings, said):
@@ -98,7 +107,7 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     record = tmp_path / "out/run.json"
     assert draw("mnist-classes", "--each-class", "--guidance", "2") == 0
     guide = json.loads(record.read_text())["prior"]["guide"]
-    assert guide == {"name": "mnist-classes", "strength": 2.0, "above": 0.0}
+    assert guide == {"name": "mnist-classes", "strength": 2.0, "above": 0.0, "below": 8.0}
     assert draw("mnist-classes:3,8", "--guidance", "1") == 0
     assert json.loads(record.read_text())["prior"]["name"] == "mnist-classes:3,8"
     capsys.readouterr()

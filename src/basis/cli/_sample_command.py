@@ -27,6 +27,9 @@ examples:
 
 _ROWS, _ROW, _LONGEST_ROW = 8, 8, 16
 
+_GUIDED_BELOW = 8.0
+"""The largest noise level of guidance to a class, in spreads: above, it makes colours glaring."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     if args.guidance:
         if prior is untold and not args.each_class:
             raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
-        prior = Guided(prior, untold, args.guidance)
+        prior = Guided(prior, untold, args.guidance, below=_GUIDED_BELOW)
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(
             prior,

@@ -30,10 +30,18 @@ class Guided(Derived):
         strength: How far beyond the prior to go; 0 is the prior itself.
         above: The least noise level that is guided, in spreads of the prior: where texture would be
             lost, it decides what a signal shows (Kynkäänniemi et al. 2024, arXiv:2404.07724).
+        below: The largest noise level that is guided, in spreads of the prior: in more noise, where
+            all that is seen is how bright and colourful a signal is, guiding makes it glaring.
     """
 
     def __init__(
-        self, prior: Prior, guide: Prior, strength: float = 1.0, *, above: float = 0.0
+        self,
+        prior: Prior,
+        guide: Prior,
+        strength: float = 1.0,
+        *,
+        above: float = 0.0,
+        below: float = math.inf,
     ) -> None:
         if guide.shape != prior.shape:
             raise BasisError(
@@ -48,11 +56,14 @@ class Guided(Derived):
         for name, value in (("strength", strength), ("above", above)):
             if not (math.isfinite(value) and value >= 0):
                 raise BasisError(f"{name} must be a number of 0 or more, not {value}")
+        if not below > above:
+            raise BasisError(f"below must be more than above ({above:g}), not {below}")
         super().__init__(prior)
         self.guide, self.strength = guide, float(strength)
-        self.above = float(above)
+        self.above, self.below = float(above), float(below)
         # A guide is not asked about noise that it does not know.
         self.sigma_above = max(above * prior.spread, guide.sigma_min)
+        self.sigma_below = min(below * prior.spread, guide.sigma_max)
         self.cost = prior.cost + guide.cost
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -68,7 +79,7 @@ class Guided(Derived):
 
     def given(self, *classes: str | int) -> Guided:
         told = self.prior.given(*classes)
-        return Guided(told, self.guide, self.strength, above=self.above)
+        return Guided(told, self.guide, self.strength, above=self.above, below=self.below)
 
     @property
     def tile_cost(self) -> int:
@@ -76,12 +87,14 @@ class Guided(Derived):
 
     def describe(self) -> dict[str, Any]:
         guided = {"name": self.guide.name, "strength": self.strength, "above": self.above}
+        if math.isfinite(self.below):
+            guided["below"] = self.below
         return self.prior.describe() | {"guide": guided}
 
     def _led(self, mean: Tensor, x: Tensor, sigma: Tensor | float) -> Tensor:
-        """The prior's own answer, moved on where the noise is large enough."""
+        """The prior's own answer, moved on at the noise levels that are guided."""
         s = as_sigmas(sigma, x)
-        rows = torch.nonzero((s >= self.sigma_above) & (s <= self.guide.sigma_max)).flatten()
+        rows = torch.nonzero((s >= self.sigma_above) & (s <= self.sigma_below)).flatten()
         if not len(rows) or not self.strength:
             return mean
         away = mean[rows] - self.guide.denoise(x[rows], s[rows])
