@@ -29,6 +29,8 @@ examples:
   basis priors add hf:owner/name@main            from the model hub (needs huggingface_hub)
   basis priors measure runs/photos --data photos/    typical energies, written into its card:
                                                  what results are compared with to be plausible
+  basis priors measure runs/photos --data photos/ --pairs 0 --spectrum
+                                                 how values move together too, for draws of photos
 """
 
 
@@ -59,6 +61,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--pairs", type=whole_number, default=128, help="mixtures of two that are separated (128)"
     )
     group.add_argument("--effort", default="fast", help="of these separations (fast)")
+    group.add_argument(
+        "--spectrum",
+        action="store_true",
+        help="also measure how values move together, by which gibbs and ancestral then draw",
+    )
     add_seed_and_device(group)
     add_root(parser)
     add_json(parser)
@@ -99,11 +106,14 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     """Measures typical energies and writes them into the prior's card."""
     from basis import BasisError, load_prior
     from basis.data import load_images
+    from basis.priors import measure_spectrum
     from basis.separation import measure_energies
     from basis.store import CARD, find_prior, update_card
 
     if not args.source:
         raise BasisError("basis priors measure needs a prior: a name or a folder")
+    if args.spectrum and not args.data:
+        raise BasisError("--spectrum is measured on signals: give --data")
     folder = find_prior(args.source, args.data_root)
     if not (folder / CARD).is_file():
         raise BasisError(f"{folder} has no {CARD} to write into; basis priors add makes one")
@@ -123,14 +133,21 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
             about={"command": args.line},
             progress=progress,
         )
-    card = update_card(folder, energies=energies.to_dict())
+    entries: dict[str, Any] = {"energies": energies.to_dict()}
+    if args.spectrum and images is not None:
+        spectrum = measure_spectrum(prior, images, seed=args.seed, about={"command": args.line})
+        entries["spectrum"] = spectrum.to_dict()
+    card = update_card(folder, **entries)
     for name, curve in (("images", energies.images), ("separated", energies.separated)):
         if curve:
             ends = [curve[round(share * (len(curve) - 1))] for share in (0.05, 0.5, 0.95)]
             around = f"90 % of them from {ends[0]:.1f} to {ends[2]:.1f}"
             print(f"energies of {name}: median {ends[1]:.1f}, {around}")
+    if args.spectrum:
+        levels = spectrum.levels
+        print(f"spectrum: {len(levels)} noise levels, {levels[0]:g} to {levels[-1]:g} spreads")
     say(f"written to {folder / CARD}")
-    return {"measured": card.name, "energies": energies.to_dict()}
+    return {"measured": card.name, **entries}
 
 
 def _size(entry: PriorEntry) -> str:

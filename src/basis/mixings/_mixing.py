@@ -15,6 +15,7 @@ from basis.mixings._solving import conjugate_gradients
 from basis.mixings._values import Bound, as_numbers, check_sources, clamp
 
 if TYPE_CHECKING:
+    from basis.mixings._correlated import Correlated
     from basis.mixings.limited import Limited
 
 Self = TypeVar("Self", bound="Mixing")
@@ -240,6 +241,18 @@ class Mixing(ABC):
             scale = self.observe(scale) + tau2
         z = conjugate_gradients(gram, self.residual(x, m), scale)
         return x + variance * self.adjoint(z)
+
+    def correlated(self, std: Tensor, frequencies: Tensor) -> Correlated | None:
+        """A covariance of sources whose values move together, where the mixing can go by it.
+
+        None where it cannot: it then takes values as independent (`posterior_mean`).
+
+        Args:
+            std: Standard deviations, (batch, sources, channels, *size).
+            frequencies: Variance of each frequency where that of independent values is one,
+                (sources, channels, *size).
+        """
+        return None
 
     def diagonal_posterior_mean(
         self,

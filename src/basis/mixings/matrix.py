@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
+from basis.mixings._correlated import Correlated
 from basis.mixings._mixing import Mixing
 from basis.mixings._values import as_numbers, as_weights, check_sources
 
@@ -154,6 +155,10 @@ class MatrixMixing(Mixing):
         solved = torch.linalg.pinv(self._gram(x, variance, tau2), hermitian=True)
         solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
         return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))
+
+    def correlated(self, std: Tensor, frequencies: Tensor) -> Correlated | None:
+        fits = self.mask is None and std.shape[2] == self.channels
+        return Correlated(self, std, frequencies) if fits else None
 
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
         if x.shape[2] != self.channels:

@@ -8,7 +8,9 @@ from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob,
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._guided import Guided
 from basis.priors._likelihood import Ladder, LikelihoodPrior
+from basis.priors._measured_spectrum import measure_spectrum
 from basis.priors._prior import Prior
+from basis.priors._spectrum import Spectrum
 from basis.priors._tiled import Tiled, large_enough
 
 __all__ = [
@@ -23,11 +25,13 @@ __all__ = [
     "Ladder",
     "LikelihoodPrior",
     "Prior",
+    "Spectrum",
     "Tiled",
     "from_denoiser",
     "from_log_prob",
     "from_score",
     "large_enough",
+    "measure_spectrum",
     "quantiles",
     "with_likelihood",
 ]

@@ -40,6 +40,7 @@ class Card:
         note: Anything else that its reader should know.
         energies: Typical energies of held-out images and of separated sources, as `Energies` reads
             them.
+        spectrum: How values move together given a noisy signal, as `Spectrum` reads it.
         more: Entries that this version does not know, kept as they are.
     """
 
@@ -63,6 +64,7 @@ class Card:
     licence: str = ""
     note: str = ""
     energies: Mapping[str, Any] | None = None
+    spectrum: Mapping[str, Any] | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -241,5 +243,6 @@ _READERS: dict[str, Any] = {
     "note": _text,
     "quality": _rows,
     "energies": _optional_mapping,
+    "spectrum": _optional_mapping,
 }
 _ORDER = tuple(_READERS)

@@ -106,7 +106,7 @@ class DenoiserPrior(Prior):
             card=self.card,
             chunk=self.chunk,
         )
-        prior.energies = self.energies
+        prior.energies, prior.spectrum = self.energies, self.spectrum
         return prior.train(self.training)
 
     def _checked(self, answer: object, x: Tensor) -> Tensor:

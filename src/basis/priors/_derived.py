@@ -26,7 +26,8 @@ class Derived(Prior):
             errors=prior.errors,
             card=prior.card,
         )
-        self.prior, self.energies, self.cost = prior, prior.energies, prior.cost
+        self.prior, self.cost = prior, prior.cost
+        self.energies, self.spectrum = prior.energies, prior.spectrum
 
     @property
     def tile_cost(self) -> int:

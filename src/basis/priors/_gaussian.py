@@ -29,7 +29,7 @@ class GaussianMixture(Prior):
 
     means: Tensor
     covariances: Tensor
-    spectrum: Tensor
+    eigenvalues: Tensor
     basis: Tensor
     weights: Tensor
 
@@ -58,8 +58,8 @@ class GaussianMixture(Prior):
         if covariances.shape != (count, d, d):
             raise BasisError(f"covariances must have shape ({count},) or ({count}, {d}, {d})")
         # In its eigenbasis a covariance plus sigma^2 is diagonal, whatever sigma is.
-        spectrum, basis = torch.linalg.eigh(covariances)
-        if (spectrum < -1e-6).any():
+        eigenvalues, basis = torch.linalg.eigh(covariances)
+        if (eigenvalues < -1e-6).any():
             raise BasisError("covariances must be positive semi-definite")
         weights = torch.ones(count, dtype=means.dtype) if weights is None else weights.to(means)
         weights = weights / weights.sum()
@@ -77,7 +77,7 @@ class GaussianMixture(Prior):
         tensors = {
             "means": flat,
             "covariances": covariances,
-            "spectrum": spectrum.clamp_min(0),
+            "eigenvalues": eigenvalues.clamp_min(0),
             "basis": basis,
             "weights": weights,
         }
@@ -91,7 +91,7 @@ class GaussianMixture(Prior):
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         share, means, variance = self._posterior(x, sigma)
         mean = torch.einsum("bj,bjd->bd", share, means)
-        within = as_sigmas(sigma, variance).square()[:, None, None] * self.spectrum / variance
+        within = as_sigmas(sigma, variance).square()[:, None, None] * self.eigenvalues / variance
         within = torch.einsum("jde,bje->bjd", self.basis.square(), within)
         spread = within + (means - mean[:, None]).square()
         second = torch.einsum("bj,bjd->bd", share, spread)
@@ -101,7 +101,7 @@ class GaussianMixture(Prior):
         """Per component: its share, its mean of the clean image, and the variances of p_sigma."""
         variance, whitened = self._whiten(x.to(self.means), sigma)
         share = self._component_log_prob(variance, whitened).softmax(dim=1)
-        kept = whitened * (self.spectrum / variance)
+        kept = whitened * (self.eigenvalues / variance)
         return share, self.means + torch.einsum("jde,bje->bjd", self.basis, kept), variance
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -114,7 +114,7 @@ class GaussianMixture(Prior):
         white = torch.randn(
             count, self.means.shape[1], dtype=self.means.dtype, generator=generator
         ).to(self.means)
-        scaled = white * self.spectrum[pick].sqrt()
+        scaled = white * self.eigenvalues[pick].sqrt()
         flat = self.means[pick] + torch.einsum("bde,be->bd", self.basis[pick], scaled)
         return flat.view(count, *self.shape)
 
@@ -122,7 +122,7 @@ class GaussianMixture(Prior):
         """Variances of p_sigma and x - mean in each component's eigenbasis, both (batch,
         components, d).
         """
-        variance = self.spectrum + as_sigmas(sigma, x).square()[:, None, None]
+        variance = self.eigenvalues + as_sigmas(sigma, x).square()[:, None, None]
         centred = x.flatten(1)[:, None] - self.means
         return variance, torch.einsum("jde,bjd->bje", self.basis, centred)
 

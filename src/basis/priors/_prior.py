@@ -14,6 +14,7 @@ from basis._errors import BasisError
 from basis._tensors import as_sigmas, per_item
 from basis.priors._card import Card
 from basis.priors._energies import Energies
+from basis.priors._spectrum import Spectrum
 
 
 class Prior(nn.Module, ABC):
@@ -37,7 +38,8 @@ class Prior(nn.Module, ABC):
         card: What is known of it (data, training, quality, licence, typical energies).
 
     Its attribute `energies` is the distribution that the plausibility of results is told by: the
-    card's, None where there is none, or what `basis.separation.measure_energies` measured.
+    card's, None where there is none, or what `basis.separation.measure_energies` measured. Its
+    attribute `spectrum` says in the same way how values move together (`measure_spectrum`).
     """
 
     cost: int = 1
@@ -83,6 +85,7 @@ class Prior(nn.Module, ABC):
         self.card = card
         told = None if card is None else card.energies
         self.energies = None if told is None else Energies.from_dict(told, f"the card of {name}")
+        self.spectrum = _spectrum_of(card, self.shape, name)
 
     def __repr__(self) -> str:
         values = f"{_bound(self.low, '-inf')} to {_bound(self.high, 'inf')}"
@@ -190,6 +193,19 @@ class Prior(nn.Module, ABC):
             "high": self.high,
             "spread": self.spread,
         }
+
+
+def _spectrum_of(card: Card | None, shape: tuple[int, ...], name: str) -> Spectrum | None:
+    """The spectrum that a card holds, where it is of signals with these channels."""
+    if card is None or card.spectrum is None:
+        return None
+    found = Spectrum.from_dict(card.spectrum, f"the card of {name}")
+    if found.channels != shape[0]:
+        raise BasisError(
+            f"the card of {name}: its spectrum is of {found.channels} channels, and its signals "
+            f"have {shape[0]}"
+        )
+    return found
 
 
 def interpolate(curve: Mapping[float, float], sigma: float) -> float:

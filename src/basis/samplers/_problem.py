@@ -188,6 +188,23 @@ class Problem:
         mean, variance = self._each(lambda prior, y: prior.moments(y, sigma), x)
         return mean, variance
 
+    @property
+    def knows_spectra(self) -> bool:
+        """Whether every prior knows how its values move together."""
+        return all(prior.spectrum is not None for prior in self.priors)
+
+    def spectra(self, sigma: float) -> Tensor | None:
+        """Variance of each frequency given noise of this level, (sources, channels, *size).
+
+        Where that of independent values is one; None where a prior does not know it.
+        """
+        found = [
+            prior.spectrum.at(sigma / prior.spread, prior.shape)
+            for prior in self.priors
+            if prior.spectrum is not None
+        ]
+        return torch.stack(found) if len(found) == len(self.priors) else None
+
     def score(self, x: Tensor, sigma: float) -> Tensor:
         """Each source's grad log p_sigma, (batch, sources, ...)."""
         return (self.denoise(x, sigma) - x) / sigma**2

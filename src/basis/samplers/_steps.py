@@ -48,10 +48,7 @@ def condition(
     """
     mixing, observed = problem.mixing, problem.observation
     variance = at_least_sure(variance, problem.spread)
-    own = None
-    if mixing.noise and temperature:
-        # Matheron's rule: the observation's own noise is drawn as well.
-        own = temperature * mixing.noise * problem.noise.normal(observed)
+    own = _own_noise(problem, temperature)
     if mixing.limited and temperature and mean is not None:
         std, centre = mixing.spread(drawn, variance), mixing.exact(mean)
         made = mixing.exact(drawn) if own is None else mixing.exact(drawn) + own
@@ -60,13 +57,35 @@ def condition(
     return mixing.posterior_mean(drawn, observed if own is None else observed - own, variance)
 
 
-def draw_clean(problem: Problem, x: Tensor, sigma: float, temperature: float) -> Tensor:
+def _own_noise(problem: Problem, temperature: float) -> Tensor | None:
+    """A draw of the observation's own noise, which belongs to one of the sources (Matheron's
+    rule); None where nothing is drawn.
+    """
+    if not (problem.mixing.noise and temperature):
+        return None
+    return temperature * problem.mixing.noise * problem.noise.normal(problem.observation)
+
+
+def draw_clean(
+    problem: Problem, x: Tensor, sigma: float, temperature: float, *, together: bool = False
+) -> Tensor:
     """A draw of the clean signals given the noisy ones and the mixture, to second order.
 
     x and what is returned are (batch, k, channels, *size). At temperature 0 it is their mean,
-    `posterior_denoise`.
+    `posterior_denoise`. Values are drawn `together` where the priors know how they move
+    (`problem.spectra`), and each for itself otherwise.
     """
     mean, variance = problem.moments(x, sigma)
+    if together and (spectra := problem.spectra(sigma)) is not None:
+        std = at_least_sure(variance, problem.spread).sqrt()
+        joint = problem.mixing.correlated(std, spectra)
+        if joint is not None:
+            drawn = mean
+            if temperature:
+                drawn = mean + temperature * joint.colour(problem.noise.normal(x))
+            own = _own_noise(problem, temperature)
+            observed = problem.observation
+            return joint.given(drawn, observed if own is None else observed - own)
     drawn = mean
     if temperature:
         noise = problem.noise.normal(x)

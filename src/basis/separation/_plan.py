@@ -244,7 +244,7 @@ def _mean_plan(calls: int) -> Plan:
 
 def _search(steps: int) -> Gibbs:
     """Chains that stop where modes are decided: what is below is the polish's."""
-    return Gibbs(steps=max(1, steps), share=1.0)
+    return Gibbs(steps=max(1, steps), share=1.0, together=False)
 
 
 def _decisive(steps: int) -> Gibbs:

@@ -17,7 +17,7 @@ from basis._files import check_room
 from basis.data import ImageSet
 from basis.families import Family, describe_module, find_family
 from basis.nn import Energy
-from basis.priors import Prior
+from basis.priors import Prior, measure_spectrum
 from basis.separation import measure_energies
 from basis.store import CARD, load_prior, read_card, update_card
 from basis.training._config import TrainConfig
@@ -46,6 +46,8 @@ from basis.training._state_files import STATE, read_meta
 from basis.training._teaching import Lessons, Taught, TaughtEnergy, find_teacher
 from basis.training._trainer import Trainer
 from basis.training._variance import learns_variance
+
+_SPECTRUM = 256  # held-out signals that tell how values move together
 
 
 def train(
@@ -214,16 +216,24 @@ def _measure(
     device: torch.device | str,
     report: Callable[[str], None],
 ) -> None:
-    """Writes into a card what energies are typical of the prior, where it can separate."""
+    """Writes into a card what energies are typical of the prior, where it can separate, and how
+    its values move together.
+    """
     prior = load_prior(folder, device=device)
     if prior.sigma_max < prior.spread:
         return  # a model of small noise alone starts no separation
     try:
         energies = measure_energies(prior, held_out.to(device), pairs=pairs)
+        entries = {"energies": energies.to_dict()}
+        # Flows and energies draw by what they know of each value: together was not tried on them.
+        if not prior.has_likelihood:
+            told = {"origin": "held-out images"}
+            spectrum = measure_spectrum(prior, held_out[:_SPECTRUM].to(device), about=told)
+            entries["spectrum"] = spectrum.to_dict()
     except BasisError as error:
         report(f"typical energies were not measured: {error}")
     else:
-        update_card(folder, energies=energies.to_dict())
+        update_card(folder, **entries)
 
 
 def check_folder(folder: Path, state: str = STATE) -> None:

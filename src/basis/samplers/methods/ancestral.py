@@ -40,6 +40,8 @@ class Ancestral(Sampler):
     """how fast the shared noise is forgotten; above 1 states wander more on their way"""
     temperature: float = 1.0
     """scales the draws of the clean signal; 0 takes its mean, as DDNM does"""
+    together: bool = True
+    """draw values that move together so, where priors know how they do"""
 
     def __post_init__(self) -> None:
         check_numbers(self, steps=1, sigma_max=0.0, sigma_min=0.0, churn=0, temperature=0)
@@ -50,7 +52,7 @@ class Ancestral(Sampler):
         clean = first_guess(problem)
         x = clean + sigmas[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(sigmas), start=1):
-            clean = draw_clean(problem, x, sigma, self.temperature)
+            clean = draw_clean(problem, x, sigma, self.temperature, together=self.together)
             shared = (after / sigma) ** self.churn
             fresh = math.sqrt(1 - shared**2) * problem.noise.normal(x)
             x = clean + after * (fresh + shared * (x - clean) / sigma)

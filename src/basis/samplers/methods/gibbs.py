@@ -8,7 +8,8 @@ the closed form replaces.
 
 A variance for each value cannot say that values move together, so that the alternation is wrong
 within a mode where they do. Below `sigma_turn` preconditioned Langevin steps follow, which ask for
-the score alone and are right for any prior as steps grow in number.
+the score alone and are right for any prior as steps grow in number. Where the priors know how
+values move together (`basis.priors.Spectrum`), the clean signal is drawn by that, at every level.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Gibbs(Sampler):
     """scales the noise of the draws; 0 takes means instead, which no longer samples"""
     cooling: float = 0.0
     """share of the temperature that is lost on the way to sigma_turn; above 0 no longer samples"""
+    together: bool = True
+    """draw values that move together so, down to the last level, where priors know how they do"""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -103,6 +106,8 @@ class Gibbs(Sampler):
         turn = min(prior.turn_spreads for prior in problem.priors)
         given = (first, self.sigma_turn, self.sigma_min)
         least = self.spreads[1]
+        if self.together and problem.knows_spectra:
+            turn = least
         found = problem.levels(given, (spreads, max(turn, least), least))
         return found[0], found[1], found[2]
 
@@ -113,7 +118,7 @@ class Gibbs(Sampler):
         x = clean + above[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(above), start=1):
             heat = self.temperature * (1 - self.cooling * step / (len(above) - 1))
-            clean = draw_clean(problem, x, sigma, heat)
+            clean = draw_clean(problem, x, sigma, heat, together=self.together)
             x = clean + after * problem.noise.normal(x)
             yield State(x, after, step, self.steps, level_done=True)
         move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
