@@ -59,8 +59,10 @@ FAMILY = Family(
     module="basis.nn:Denoiser",
     build=partial(build_around, "basis.nn:Denoiser"),
     describe=describe_around,
-    # An energy is built on the same network, and says so by its density.
+    # An energy is built on the same network, and says so by its density; experts are two.
     belongs=lambda module: (
-        isinstance(module.network, refer("basis.nn:UNet")) and not hasattr(module, "log_prob")
+        isinstance(module.network, refer("basis.nn:UNet"))
+        and not hasattr(module, "log_prob")
+        and not hasattr(module, "above")
     ),
 )

@@ -13,6 +13,7 @@ from basis.families import GlowConfig, NCSNConfig, PixelCNNConfig, UNetConfig, V
 
 if TYPE_CHECKING:
     from basis.nn._energy import Energy, LevelConstant
+    from basis.nn._experts import Experts
     from basis.nn._glow import Glow, bits_per_dimension
     from basis.nn._growing import grow_head, grow_unet
     from basis.nn._ncsn import NCSN, NCSNDenoiser
@@ -27,6 +28,7 @@ __all__ = [
     "VAE",
     "Denoiser",
     "Energy",
+    "Experts",
     "Glow",
     "GlowConfig",
     "LevelConstant",

@@ -7,6 +7,7 @@ from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
 from basis.priors._guided import Guided
+from basis.priors._joined import join_by_noise
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._measured_spectrum import measure_spectrum
 from basis.priors._prior import Prior
@@ -30,6 +31,7 @@ __all__ = [
     "from_denoiser",
     "from_log_prob",
     "from_score",
+    "join_by_noise",
     "large_enough",
     "measure_spectrum",
     "quantiles",

@@ -112,7 +112,8 @@ def start_from(
         weights = source.state_dict()  # type: ignore[union-attr]
         # Nor is what it is told of classes where the new one is told of others, or of none.
         fits = getattr(small, "config", None) == getattr(large, "config", None)
-        left = ("head.",) if fits else ("head.", "network.told.")
+        # Of two experts the one for little noise was trained on all of it, and goes on.
+        left = ("head.", "above.") if fits else ("head.", "above.", "network.told.")
         own = {n: t for n, t in weights.items() if not n.startswith(left)}
         # A denoiser has no constant to start an energy's from, a flow may have no wide steps, and a
         # network may not have been told classes; all of these change nothing at first.

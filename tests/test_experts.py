@@ -1,0 +1,91 @@
+"""Two networks as one prior, by noise level."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import basis
+from basis import BasisError
+from basis.families import describe_module
+from basis.nn import Denoiser, Experts, UNet, UNetConfig, VarianceHead
+from basis.priors import DenoiserPrior, join_by_noise
+from basis.store import load_prior, write_prior
+from basis.training import TrainConfig, train
+
+SIZES = UNetConfig(channels=1, widths=(12, 24), blocks=(1, 1), embedding=16, classes=2)
+
+
+def denoiser(seed, sizes=SIZES, head=True):
+    torch.manual_seed(seed)
+    network = UNet(sizes)
+    for parameter in network.parameters():  # nothing at zero, or all answers would be alike
+        torch.nn.init.normal_(parameter, std=0.1)
+    return Denoiser(network, 0.3, 0.25, VarianceHead(sizes) if head else None)
+
+
+def prior(seed, name="digits", sizes=SIZES, head=True, sigma_min=0.01, **more):
+    return DenoiserPrior(denoiser(seed, sizes, head), (1, 8, 8), sigma_min, 5.0, name=name, **more)
+
+
+def test_each_network_answers_for_its_own_noise(tmp_path):
+    small = prior(0, errors={0.1: 0.2, 1.0: 0.1})
+    large = prior(1, sizes=replace(SIZES, blocks=(1, 2)), sigma_min=0.2, errors={1.0: 0.05})
+    x = torch.rand(4, 1, 8, 8)
+    mixed = torch.tensor([0.1, 0.5, 1.0, 0.29])
+    expected = torch.cat(
+        [
+            (small if sigma < 0.3 else large).denoise(x[i : i + 1], sigma)
+            for i, sigma in enumerate(mixed.tolist())
+        ]
+    )
+    variance = torch.cat(
+        [
+            (small if sigma < 0.3 else large).moments(x[i : i + 1], sigma)[1]
+            for i, sigma in enumerate(mixed.tolist())
+        ]
+    )
+    both = join_by_noise(small, large, 0.3)
+    assert both.errors == {0.1: 0.2, 1.0: 0.05}
+    told = small.given(1).denoise(x, 0.1), large.given(1).denoise(x, 1.0)
+    with torch.no_grad():
+        assert torch.allclose(both.denoise(x, mixed), expected, atol=1e-6)
+        assert torch.allclose(both.moments(x, mixed)[1], variance, atol=1e-6)
+        for sigma, one in ((0.1, small), (1.0, large)):
+            assert torch.equal(both.denoise(x, sigma), one.denoise(x, sigma))
+        assert torch.equal(both.given(1).denoise(x, 0.1), told[0])
+        assert torch.equal(both.given(1).denoise(x, 1.0), told[1])
+        assert describe_module(both.module)["kind"] == "experts"
+        write_prior(both, tmp_path / "both")
+        again = load_prior(tmp_path / "both")
+        assert isinstance(again.module, Experts)
+        assert torch.allclose(again.denoise(x, mixed), expected, atol=1e-6)
+
+
+def test_training_goes_on_from_the_network_of_all_levels(tmp_path):
+    sizes = replace(SIZES, classes=0)
+    both = join_by_noise(prior(0, sizes=sizes), prior(1, sizes=sizes), 0.3)
+    images = (torch.rand(64, 1, 8, 8) * 255).to(torch.uint8)
+    config = TrainConfig(images=0)
+    on = train(
+        images, tmp_path / "on", sizes={"widths": (12, 24), "blocks": (1, 1), "embedding": 16},
+        config=config, init=both, energy_pairs=0, variance_images=0, progress=False,
+    )  # fmt: skip
+    assert on is not None
+    ours = both.module.network.state_dict()
+    for name, weight in on.module.network.state_dict().items():
+        assert torch.allclose(weight, ours[name], atol=2e-3), name
+
+
+def test_what_cannot_be_joined_is_refused():
+    small = prior(0)
+    for other, told in (
+        (prior(1, head=False), "one has learned its variance"),
+        (prior(1, low=-1.0), "differ in shape, range or classes"),
+        (prior(1, sizes=replace(SIZES, classes=3)), "differ in shape, range or classes"),
+        (prior(1, sigma_min=0.5), "sigma must be a noise level that both priors know, from 0.5"),
+        (basis.load_prior("mnist-energy"), "'mnist-energy' is none"),
+        (join_by_noise(prior(1), prior(2), 1.0), "'digits' is none"),
+    ):
+        with pytest.raises(BasisError, match=told):
+            join_by_noise(small, other, 0.3)
