@@ -203,3 +203,12 @@ def test_priors_measure_writes_a_spectrum_where_it_is_asked_for(tmp_path, capsys
     assert isinstance(basis.load_prior(tmp_path / "one").spectrum, Spectrum)
     assert main(["priors", "measure", str(tmp_path / "one"), "--spectrum"]) == 2
     assert "--spectrum is measured on signals: give --data" in capsys.readouterr().err
+
+
+def test_drawing_together_is_a_switch(tmp_path, capsys):
+    with pytest.raises(BasisError, match="together must be True or False, not 1"):
+        Gibbs(together=1)
+    line = ["separate", "sample", "--count", "1", "--sampler", "gibbs", "--steps", "2"]
+    assert main([*line, "--no-together", "--out", str(tmp_path / "apart")]) == 0
+    record = json.loads((tmp_path / "apart" / "run.json").read_text())
+    assert '"together": false' in json.dumps(record)

@@ -99,12 +99,16 @@ def _add_settings(parser: argparse.ArgumentParser, name: str) -> None:
     group = parser.add_argument_group(f"settings of {name}")
     for field in dataclasses.fields(kind):
         text = texts.get(field.name, "")
-        if field.default is not None:
+        if hints[field.name] is bool:
+            text += f" ({'yes' if field.default else 'no'})"
+        elif field.default is not None:
             text += f" ({field.default:g})" if _is_number(field.default) else f" ({field.default})"
         options: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
         hint = hints[field.name]
         if get_origin(hint) is Literal:
             options["choices"] = get_args(hint)
+        elif hint is bool:
+            options["action"] = argparse.BooleanOptionalAction
         else:
             options["type"] = whole_number if hint is int else number
         flag = "--" + field.name.replace("_", "-")

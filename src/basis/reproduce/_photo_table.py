@@ -36,7 +36,7 @@ PHOTOS: dict[str, Any] = {"effort": "balanced", "choose": "mean"}
 MOST = 5000
 """Mixtures of the largest version: as many sources as CIFAR-10 has test photos."""
 
-_PRIORS = (("cifar10", "score network", 1024, 10_000), ("cifar10-glow", "Glow", 32, 32))
+_PRIORS = (("cifar10", "score network", 1024, 10_000), ("cifar10-glow", "Glow", 256, 256))
 """Names, titles, and mixtures of the full and at most of the largest version: a flow's gradient
 costs more than a score.
 """

@@ -119,6 +119,12 @@ def check_finite(x: Tensor) -> None:
         )
 
 
+def check_switch(value: object, name: str) -> None:
+    """Refuses a setting that is neither True nor False."""
+    if not isinstance(value, bool):
+        raise BasisError(f"{name} must be True or False, not {value!r:.60}")
+
+
 def check_share(value: float, name: str = "share") -> None:
     """Refuses what is no share, by the name of its setting."""
     if not 0 <= value <= 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from basis.samplers._problem import Problem
-from basis.samplers._sampler import Sampler, State, check_numbers, geometric
+from basis.samplers._sampler import Sampler, State, check_numbers, check_switch, geometric
 from basis.samplers._steps import draw_clean, first_guess
 
 
@@ -45,6 +45,7 @@ class Ancestral(Sampler):
 
     def __post_init__(self) -> None:
         check_numbers(self, steps=1, sigma_max=0.0, sigma_min=0.0, churn=0, temperature=0)
+        check_switch(self.together, "together")
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, last = problem.levels((self.sigma_max, self.sigma_min), (20.0, 1 / 30))

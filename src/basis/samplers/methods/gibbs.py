@@ -22,7 +22,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from basis.samplers._problem import Problem
-from basis.samplers._sampler import Sampler, State, check_numbers, check_share, geometric
+from basis.samplers._sampler import (
+    Sampler,
+    State,
+    check_numbers,
+    check_share,
+    check_switch,
+    geometric,
+)
 from basis.samplers._steps import LangevinSteps, draw_clean, first_guess
 
 
@@ -76,6 +83,7 @@ class Gibbs(Sampler):
         )
         check_share(self.share)
         check_share(self.cooling, "cooling")
+        check_switch(self.together, "together")
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, turn, last = self._levels(problem, self.sigma_max, self.spreads[0])
