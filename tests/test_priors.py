@@ -159,7 +159,7 @@ def _damage(folder, how):
         ("card lacks fields", "lacks name"),
         ("pickle with the right checksum", "cannot be read as a safetensors"),
         ("other architecture", "does not fit"),
-        ("unknown architecture", "known are diffusers, energy, glow"),
+        ("unknown architecture", "known are diffusers, energy, experts, glow"),
     ],
 )
 def test_damaged_priors_are_refused(folder, how, says):
@@ -232,7 +232,9 @@ def test_every_family_builds_what_it_describes():
         if family.sizes is None or kind == "ladder":
             continue
         assert all(f.metadata["help"] for f in dataclasses.fields(family.sizes))
-        built = family.build_module({"network": {}, "mean": 0.1, "std": 0.3})
+        one = {"network": {}, "mean": 0.1, "std": 0.3}
+        two = {**one, "above": one, "sigma": 0.3}
+        built = family.build_module(two if kind == "experts" else one)
         told = describe_module(built)
         assert told["kind"] == kind and describe_module(family.build_module(told)) == told
     with pytest.raises(basis.BasisError, match="no size 'wide'; it has channels, fold"):

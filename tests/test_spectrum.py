@@ -164,7 +164,7 @@ def test_an_item_is_drawn_alike_in_any_batch():
         problem = Problem([photos] * 2, mixture((0.5, 0.5), 3), m[rows], Noise(rows))
         return list(sampler.run(problem))[-1].x
 
-    assert torch.allclose(drawn([0, 1, 2])[1:2], drawn([1]), atol=1e-4)
+    assert torch.allclose(drawn([0, 1, 2])[1:2], drawn([1]), atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from basis.mixings._solving import conjugate_gradients
 if TYPE_CHECKING:
     from basis.mixings.matrix import MatrixMixing
 
-_ENOUGH = 1e-2  # relative residual that is left to the closed form for independent values
-_MOST = 60  # iterations
+_ENOUGH = 1e-5  # relative residual to stop at, so small that no item shows where it stopped
+_MOST = 8  # iterations, which leave a hundredth at most to the closed form for independent values
 
 
 class Correlated:

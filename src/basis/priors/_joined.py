@@ -11,9 +11,9 @@ from basis.priors._prior import Prior
 def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
     """A prior that another one of the same signals answers for in noise of sigma and more.
 
-    A network trained on large noise levels alone (`basis train --init runs/photos --sigma-min 0.15
-    --sigma-focus 0.6`) knows these better than one of all levels. `basis.store.write_prior` saves
-    what is joined, and training goes on from its first network.
+    A network trained on large noise levels alone (`basis train --sigma-min 0.15 --sigma-focus 0.6`)
+    knows these better than one of all levels. `basis.store.write_prior` saves what is joined, and
+    training goes on from its first network.
 
     Args:
         prior: A U-Net of all noise levels; card, range and name are its.
