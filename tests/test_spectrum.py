@@ -212,3 +212,18 @@ def test_drawing_together_is_a_switch(tmp_path, capsys):
     assert main([*line, "--no-together", "--out", str(tmp_path / "apart")]) == 0
     record = json.loads((tmp_path / "apart" / "run.json").read_text())
     assert '"together": false' in json.dumps(record)
+
+
+def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
+    prior = waves([0.2, 0.02, 0.02, 0.002])
+    prior.spectrum = exact_spectrum(prior, [0.2, 0.02, 0.02, 0.002])
+    m = torch.rand(1, 1, *SIZE, dtype=torch.float64)
+    seen = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    plain = mixture((1.0, 1.0))
+
+    def turn(mixing, **settings):
+        problem = Problem([prior] * 2, mixing, m, Noise([0]))
+        return Gibbs(**settings)._levels(problem, None, 3.0)[1]
+
+    assert turn(plain.masked(seen)) == turn(plain.clipped()) == turn(plain, together=False)
+    assert turn(plain) < turn(plain, together=False)

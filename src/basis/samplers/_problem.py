@@ -189,9 +189,12 @@ class Problem:
         return mean, variance
 
     @property
-    def knows_spectra(self) -> bool:
-        """Whether every prior knows how its values move together."""
-        return all(prior.spectrum is not None for prior in self.priors)
+    def draws_together(self) -> bool:
+        """Whether every prior knows how its values move together, and the mixing goes by it."""
+        if any(prior.spectrum is None for prior in self.priors):
+            return False
+        any_state = self.empty()
+        return self.mixing.correlated(any_state, any_state[0]) is not None
 
     def spectra(self, sigma: float) -> Tensor | None:
         """Variance of each frequency given noise of this level, (sources, channels, *size).

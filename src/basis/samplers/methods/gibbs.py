@@ -114,7 +114,7 @@ class Gibbs(Sampler):
         turn = min(prior.turn_spreads for prior in problem.priors)
         given = (first, self.sigma_turn, self.sigma_min)
         least = self.spreads[1]
-        if self.together and problem.knows_spectra:
+        if self.together and problem.draws_together:
             turn = least
         found = problem.levels(given, (spreads, max(turn, least), least))
         return found[0], found[1], found[2]
