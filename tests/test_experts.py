@@ -7,6 +7,7 @@ import torch
 
 import basis
 from basis import BasisError
+from basis.cli import main
 from basis.families import describe_module
 from basis.nn import Denoiser, Experts, UNet, UNetConfig, VarianceHead
 from basis.priors import DenoiserPrior, join_by_noise
@@ -89,3 +90,27 @@ def test_what_cannot_be_joined_is_refused():
     ):
         with pytest.raises(BasisError, match=told):
             join_by_noise(small, other, 0.3)
+
+
+def test_a_command_joins_two_priors(tmp_path, capsys):
+    small, large = prior(0), prior(1, sigma_min=0.2)
+    for one, folder in ((small, "small"), (large, "large")):
+        write_prior(one, tmp_path / folder, training={"images_seen": 1})
+    words = ["priors", "join", str(tmp_path / "small"), str(tmp_path / "large")]
+    out = ["--out", str(tmp_path / "both")]
+    assert main([*words, "--sigma", "0.3", *out]) == 0
+    both = load_prior(tmp_path / "both")
+    x = torch.rand(2, 1, 8, 8)
+    for sigma, one in ((0.1, small), (1.0, large)):
+        assert torch.allclose(both.denoise(x, sigma), one.denoise(x, sigma), atol=2e-2)
+    assert both.card.training["above"] == {"sigma": 0.3, "images_seen": 1}
+    assert both.energies is None and both.spectrum is None
+    for wrong in (["--sigma", "0.3", *out], ["--sigma", "0.3"], out, ["--sigma", "0.1", *out[:1],
+                  str(tmp_path / "other")]):  # fmt: skip
+        assert main([*words, *wrong]) == 2
+    assert not (tmp_path / "other").exists()
+    # The second network of a joined prior is replaced.
+    newer = prior(2, sigma_min=0.2)
+    again = join_by_noise(both, newer, 0.3)
+    assert torch.allclose(again.denoise(x, 1.0), newer.denoise(x, 1.0))
+    assert torch.allclose(again.denoise(x, 0.1), both.denoise(x, 0.1))

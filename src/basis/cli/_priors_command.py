@@ -12,6 +12,7 @@ from basis.cli._arguments import (
     add_seed_and_device,
     device_from,
     natural,
+    out_folder,
     progress_bar,
     say,
     whole_number,
@@ -31,6 +32,9 @@ examples:
                                                  what results are compared with to be plausible
   basis priors measure runs/photos --data photos/ --pairs 0 --spectrum
                                                  how values move together too, for draws of photos
+  basis priors join runs/photos runs/much-noise --sigma 0.3 --out runs/both
+                                                 one prior of two networks: the second answers for
+                                                 noise of 0.3 and more
 """
 
 
@@ -38,13 +42,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "name", nargs="?", help="show this prior's card (a name or a folder), or: add, measure"
+        "name",
+        nargs="?",
+        help="show this prior's card (a name or a folder), or: add, measure, join",
     )
     parser.add_argument(
         "source",
         nargs="?",
-        help="what to add (a folder, a name on the model hub) or to measure (a prior)",
+        help="what to add (a folder, a name on the model hub), to measure or to join (a prior)",
     )
+    parser.add_argument("other", nargs="?", help="with join: the prior for much noise")
     parser.add_argument("--name", dest="called", metavar="NAME", help="with add: what to call it")
     group = parser.add_argument_group("measure")
     group.add_argument(
@@ -67,6 +74,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="also measure how values move together, by which gibbs and ancestral then draw",
     )
     add_seed_and_device(group)
+    group = parser.add_argument_group("join")
+    group.add_argument(
+        "--sigma", type=float, metavar="LEVEL", help="noise level from which the other one answers"
+    )
+    group.add_argument("--out", metavar="DIR", help="a new folder for the joined prior")
     add_root(parser)
     add_json(parser)
 
@@ -84,6 +96,8 @@ def run(args: argparse.Namespace) -> None:
         record: dict[str, Any] = {"added": entry.name, "card": entry.record()}
     elif args.name == "measure":
         record = _measure(args)
+    elif args.name == "join":
+        record = _join(args)
     elif args.source or args.called:
         raise BasisError("a second word and --name go with: basis priors add SOURCE")
     elif args.name:
@@ -148,6 +162,32 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
         print(f"spectrum: {len(levels)} noise levels, {levels[0]:g} to {levels[-1]:g} spreads")
     say(f"written to {folder / CARD}")
     return {"measured": card.name, **entries}
+
+
+def _join(args: argparse.Namespace) -> dict[str, Any]:
+    """Joins two priors by noise and writes them as one."""
+    import torch
+
+    from basis import BasisError, load_prior
+    from basis.priors import join_by_noise
+    from basis.store import CARD, read_card, write_prior
+
+    if not args.other or args.sigma is None or not args.out:
+        raise BasisError("basis priors join needs two priors, --sigma LEVEL and --out DIR")
+    out = out_folder(args.out)
+    if (out / CARD).exists():
+        raise BasisError(f"{out} holds a prior already; --out takes a new folder")
+    first, second = (load_prior(name, root=args.data_root) for name in (args.source, args.other))
+    joined = join_by_noise(first, second, args.sigma)
+    joined.name = out.resolve().name
+    cards = [{} if p.card is None else dict(p.card.training) for p in (first, second)]
+    # What was measured on the first network alone is not true of both.
+    write_prior(
+        joined, out, dtype=torch.float16, quality=[], energies=None, spectrum=None,
+        training=cards[0] | {"above": {"sigma": args.sigma, **cards[1]}},
+    )  # fmt: skip
+    say(f"joined: {out}  (basis priors measure {out} --data DATA --spectrum measures its energies)")
+    return {"joined": joined.name, "card": read_card(out).to_dict()}
 
 
 def _size(entry: PriorEntry) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from basis._errors import BasisError
-from basis.mixings._solving import conjugate_gradients
+from basis.mixings._solving import by_diagonal, conjugate_gradients
 from basis.mixings._values import Bound, as_numbers, check_sources, clamp
 
 if TYPE_CHECKING:
@@ -236,10 +236,11 @@ class Mixing(ABC):
         def gram(z: Tensor) -> Tensor:
             return self(variance * self.adjoint(z)) + tau2 * z
 
-        scale = self.gram_diagonal(x, variance)
-        if scale is not None:
-            scale = self.observe(scale) + tau2
-        z = conjugate_gradients(gram, self.residual(x, m), scale)
+        scale, residual = self.gram_diagonal(x, variance), self.residual(x, m)
+        if scale is None:
+            z = conjugate_gradients(gram, residual)
+        else:
+            z = conjugate_gradients(gram, residual, by_diagonal(self.observe(scale) + tau2))
         return x + variance * self.adjoint(z)
 
     def correlated(self, std: Tensor, frequencies: Tensor) -> Correlated | None:

@@ -10,10 +10,16 @@ from torch import Tensor
 from basis._tensors import per_item
 
 
+def by_diagonal(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+    """The inverse of a map's diagonal, to precondition it by; zeros there are left out."""
+    inverse = torch.where(diagonal > 0, 1 / diagonal.clamp_min(1e-30), 0.0)
+    return lambda r: r * inverse
+
+
 def conjugate_gradients(
     apply: Callable[[Tensor], Tensor],
     b: Tensor,
-    diagonal: Tensor | Callable[[Tensor], Tensor] | None = None,
+    precondition: Callable[[Tensor], Tensor] = lambda r: r,
     *,
     tolerance: float | None = None,
     most: int = 500,
@@ -23,8 +29,7 @@ def conjugate_gradients(
     Args:
         apply: The map, (batch, ...) to (batch, ...).
         b: The right-hand side, (batch, ...); of a singular map it must lie in its range.
-        diagonal: The map's diagonal, by which it is preconditioned; zeros there are left out. Or a
-            preconditioner: about the inverse of the map.
+        precondition: About the inverse of the map: `by_diagonal`, or a better one.
         tolerance: Relative size of the residual to stop at; what the precision allows by default.
         most: Most iterations.
 
@@ -32,14 +37,6 @@ def conjugate_gradients(
     """
     if tolerance is None:
         tolerance = 1e-6 if b.dtype == torch.float32 else 1e-11
-    inverse = None
-    if isinstance(diagonal, Tensor):
-        inverse = torch.where(diagonal > 0, 1 / diagonal.clamp_min(1e-30), 0.0)
-
-    def precondition(r: Tensor) -> Tensor:
-        if callable(diagonal):
-            return diagonal(r)
-        return r if inverse is None else r * inverse
 
     def dot(a: Tensor, c: Tensor) -> Tensor:
         return (a.double() * c.double()).flatten(1).sum(dim=1)

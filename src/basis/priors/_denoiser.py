@@ -98,13 +98,8 @@ class DenoiserPrior(Prior):
             self.sigma_min,
             self.sigma_max,
             name=f"{self.name}:{names}",
-            low=self.low,
-            high=self.high,
-            center=self.center,
-            spread=self.spread,
-            errors=self.errors,
-            card=self.card,
             chunk=self.chunk,
+            **self.traits,
         )
         prior.energies, prior.spectrum = self.energies, self.spectrum
         return prior.train(self.training)

@@ -19,12 +19,7 @@ class Derived(Prior):
             prior.sigma_min,
             prior.sigma_max,
             name=prior.name,
-            low=prior.low,
-            high=prior.high,
-            center=prior.center,
-            spread=prior.spread,
-            errors=prior.errors,
-            card=prior.card,
+            **prior.traits,
         )
         self.prior, self.cost = prior, prior.cost
         self.energies, self.spectrum = prior.energies, prior.spectrum

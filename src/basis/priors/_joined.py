@@ -16,11 +16,14 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
     training goes on from its first network.
 
     Args:
-        prior: A U-Net of all noise levels; card, range and name are its.
+        prior: A U-Net of all noise levels; card, range and name are its. Of one that was joined
+            before, its first network: the second is replaced.
         above: One of the same signals that knows noise of sigma and more, and as many classes.
         sigma: The noise level from which the other one answers.
     """
     own, other = getattr(prior, "module", None), getattr(above, "module", None)
+    if type(own) is Experts:
+        own = Denoiser(own.network, own.mean, own.std, own.head)
     for one, module in ((prior, own), (above, other)):
         if type(module) is not Denoiser or one.has_likelihood:
             raise BasisError(f"score priors of U-Nets are joined, and {one.name!r} is none")
@@ -53,11 +56,6 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
         prior.sigma_min,
         above.sigma_max,
         name=prior.name,
-        low=prior.low,
-        high=prior.high,
-        center=prior.center,
-        spread=prior.spread,
-        errors=errors,
-        card=prior.card,
+        **prior.traits | {"errors": errors},
     )
     return joined.train(prior.training)

@@ -95,6 +95,18 @@ class Prior(nn.Module, ABC):
             f"sigma {self.sigma_min:g} to {self.sigma_max:g})"
         )
 
+    @property
+    def traits(self) -> dict[str, Any]:
+        """What a prior of the same signals is made with: range, center, spread, errors, card."""
+        return {
+            "low": self.low,
+            "high": self.high,
+            "center": self.center,
+            "spread": self.spread,
+            "errors": self.errors,
+            "card": self.card,
+        }
+
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         """E[clean | noisy = x].

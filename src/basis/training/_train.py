@@ -222,17 +222,20 @@ def _measure(
     prior = load_prior(folder, device=device)
     if prior.sigma_max < prior.spread:
         return  # a model of small noise alone starts no separation
+    entries = {}
     try:
-        energies = measure_energies(prior, held_out.to(device), pairs=pairs)
-        entries = {"energies": energies.to_dict()}
-        # Flows and energies draw by what they know of each value: together was not tried on them.
-        if not prior.has_likelihood:
-            told = {"origin": "held-out images"}
-            spectrum = measure_spectrum(prior, held_out[:_SPECTRUM].to(device), about=told)
-            entries["spectrum"] = spectrum.to_dict()
+        entries["energies"] = measure_energies(prior, held_out.to(device), pairs=pairs).to_dict()
     except BasisError as error:
         report(f"typical energies were not measured: {error}")
-    else:
+    # Flows and energies draw by what they know of each value: together was not tried on them.
+    if not prior.has_likelihood:
+        told = {"origin": "held-out images"}
+        try:
+            spectrum = measure_spectrum(prior, held_out[:_SPECTRUM].to(device), about=told)
+            entries["spectrum"] = spectrum.to_dict()
+        except BasisError as error:
+            report(f"how values move together was not measured: {error}")
+    if entries:
         update_card(folder, **entries)
 
 
