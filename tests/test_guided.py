@@ -110,6 +110,15 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     assert guide == {"name": "mnist-classes", "strength": 2.0, "above": 0.0, "below": 8.0}
     assert draw("mnist-classes:3,8", "--guidance", "1") == 0
     assert json.loads(record.read_text())["prior"]["name"] == "mnist-classes:3,8"
+    words = ("--each-class", "--guidance", "2", "--away", "mnist", "--away-strength", "0.5")
+    assert draw("mnist-classes", *words) == 0
+    led = json.loads(record.read_text())["prior"]["guide"]
+    assert led == {"name": "mnist", "strength": 0.5, "above": 0.8, "before": guide}
+    drawn = np.load(tmp_path / "out/samples.npy")
+    told, untold = basis.load_prior("mnist-classes"), basis.load_prior("mnist")
+    both = Guided(Guided(told, told, 2.0, below=8.0), untold, 0.5, above=0.8)
+    expected = basis.sample(both, 4, steps=3, each_class=True).mul(255).round().byte()
+    assert np.array_equal(drawn, expected.numpy())
     capsys.readouterr()
     assert draw("mnist-classes", "--guidance", "1") == 2
     assert "give mnist-classes:CLASS, or --each-class" in capsys.readouterr().err
@@ -117,6 +126,8 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
         (("mnist-classes:3", "--each-class"), "is told its class: leave out :3, or --each-class"),
         (("mnist", "--guidance", "1"), "mnist-classes and cifar10 were"),
         (("mnist-classes:3", "--guidance", "-1"), "--guidance must be 0 or more, not -1"),
+        (("mnist", "--away", "mnist", "--away-strength", "-1"), "--away-strength must be 0 or"),
+        (("mnist", "--away", "cifar10-young"), "a guide must be of the prior's signals"),
     ):
         assert draw(*words) == 2
         assert says in capsys.readouterr().err

@@ -22,6 +22,7 @@ examples:
   basis sample runs/photos --count 2048 --out drawn
   basis sample cifar10:ship,truck --count 16    photos of some classes
   basis sample cifar10 --each-class --guidance 3    of every class, sharper and less varied
+  basis sample cifar10 --each-class --guidance 2 --away cifar10-young    nearest to photos
   basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far from photos
 """
 
@@ -29,6 +30,10 @@ _ROWS, _ROW, _LONGEST_ROW = 8, 8, 16
 
 _GUIDED_BELOW = 8.0
 """The largest noise level of guidance to a class, in spreads: above, it makes colours glaring."""
+
+
+_AWAY_ABOVE = 0.8
+"""The least noise level of leading away from a weaker prior, in spreads: below is texture."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +56,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="STRENGTH",
         help="how far to lead away from the prior without its class: sharper, less varied, and "
         "twice as many evaluations (0: not at all; 3 for photos)",
+    )
+    parser.add_argument(
+        "--away",
+        metavar="NAME|DIR",
+        help="also lead away from this weaker prior of the same signals: nearer to what both were "
+        "trained on (cifar10-young for cifar10)",
+    )
+    parser.add_argument(
+        "--away-strength", type=number, default=0.2, metavar="STRENGTH", help="how far (0.2)"
     )
     add_seed_and_device(parser)
     parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
@@ -84,6 +98,11 @@ def run(args: argparse.Namespace) -> None:
         if prior is untold and not args.each_class:
             raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
         prior = Guided(prior, untold, args.guidance, below=_GUIDED_BELOW)
+    if args.away:
+        if args.away_strength < 0:
+            raise BasisError(f"--away-strength must be 0 or more, not {args.away_strength:g}")
+        weaker = load_prior(args.away, root=args.data_root, device=device)
+        prior = Guided(prior, weaker, args.away_strength, above=_AWAY_ABOVE)
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(
             prior,

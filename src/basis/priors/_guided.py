@@ -89,7 +89,10 @@ class Guided(Derived):
         guided = {"name": self.guide.name, "strength": self.strength, "above": self.above}
         if math.isfinite(self.below):
             guided["below"] = self.below
-        return self.prior.describe() | {"guide": guided}
+        told = self.prior.describe()
+        if "guide" in told:  # it was led before
+            guided["before"] = told["guide"]
+        return told | {"guide": guided}
 
     def _led(self, mean: Tensor, x: Tensor, sigma: Tensor | float) -> Tensor:
         """The prior's own answer, moved on at the noise levels that are guided."""
