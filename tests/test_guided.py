@@ -113,10 +113,11 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     words = ("--each-class", "--guidance", "2", "--away", "mnist", "--away-strength", "0.5")
     assert draw("mnist-classes", *words) == 0
     led = json.loads(record.read_text())["prior"]["guide"]
-    assert led == {"name": "mnist", "strength": 0.5, "above": 0.8, "before": guide}
+    levels = {"above": 0.4, "below": 6.0}
+    assert led == {"name": "mnist", "strength": 0.5, **levels, "before": guide}
     drawn = np.load(tmp_path / "out/samples.npy")
     told, untold = basis.load_prior("mnist-classes"), basis.load_prior("mnist")
-    both = Guided(Guided(told, told, 2.0, below=8.0), untold, 0.5, above=0.8)
+    both = Guided(Guided(told, told, 2.0, below=8.0), untold, 0.5, **levels)
     expected = basis.sample(both, 4, steps=3, each_class=True).mul(255).round().byte()
     assert np.array_equal(drawn, expected.numpy())
     capsys.readouterr()

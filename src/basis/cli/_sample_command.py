@@ -32,8 +32,10 @@ _GUIDED_BELOW = 8.0
 """The largest noise level of guidance to a class, in spreads: above, it makes colours glaring."""
 
 
-_AWAY_ABOVE = 0.8
-"""The least noise level of leading away from a weaker prior, in spreads: below is texture."""
+_AWAY = (0.4, 6.0)
+"""The noise levels of leading away from a weaker prior, in spreads: less is texture, and in more
+colours become glaring.
+"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "trained on (cifar10-young for cifar10)",
     )
     parser.add_argument(
-        "--away-strength", type=number, default=0.2, metavar="STRENGTH", help="how far (0.2)"
+        "--away-strength", type=number, default=0.3, metavar="STRENGTH", help="how far (0.3)"
     )
     add_seed_and_device(parser)
     parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
         if args.away_strength < 0:
             raise BasisError(f"--away-strength must be 0 or more, not {args.away_strength:g}")
         weaker = load_prior(args.away, root=args.data_root, device=device)
-        prior = Guided(prior, weaker, args.away_strength, above=_AWAY_ABOVE)
+        prior = Guided(prior, weaker, args.away_strength, above=_AWAY[0], below=_AWAY[1])
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(
             prior,
