@@ -144,6 +144,17 @@ def test_samples_set_the_number_of_chains(tiny_prior, mixed):
     assert r.mean.shape == r.sources.shape
 
 
+def test_an_effort_may_go_into_one_draw(tiny_prior, mixed):
+    r = separate(mixed, tiny_prior, effort="fast", choose="draw")
+    assert r.samples.shape[1] == 1 and torch.equal(r.sources, r.samples[:, 0])
+    assert r.evaluations == 2 * (96 + 1)  # three of each more where a verdict can be given
+    again = separate(mixed, tiny_prior, sampler=Gibbs(steps=96))
+    assert torch.equal(r.sources, again.sources) and again.evaluations == r.evaluations
+    assert torch.equal(
+        separate(mixed, tiny_prior, sampler=Gibbs(96), choose="draw").sources, r.sources
+    )
+
+
 def test_search_takes_any_mixing(toy_prior):
     m = torch.full((1, 1, 4, 4), 0.5, dtype=torch.float64)
     masked = mixture().masked((torch.arange(16).view(1, 4, 4) % 2).double()).noisy(0.05)

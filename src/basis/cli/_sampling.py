@@ -65,7 +65,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--choose",
         choices=CHOICES,
         help="which of the samples to show, or their mean, which is nearest to the truth where "
-        "much is left open, as in photos (default: first; the best by energy with an effort)",
+        "much is left open, as in photos; draw: one draw of all the effort, which looks most like "
+        "the prior's signals (default: first; the best by energy with an effort)",
     )
     group.add_argument("--seed", type=seed_number, default=0, help="default 0")
     group.add_argument(
@@ -181,7 +182,7 @@ def sampler_from(args: argparse.Namespace) -> Sampler | None:
 def way(args: argparse.Namespace) -> str:
     """What a table calls the way of separating that `add_sampling`'s arguments describe."""
     name = args.sampler or f"effort {DEFAULT_EFFORT if args.effort is None else args.effort}"
-    return f"{name}, mean" if args.choose == "mean" else name
+    return f"{name}, {args.choose}" if args.choose in ("mean", "draw") else name
 
 
 def run_separation(

@@ -174,7 +174,7 @@ def plan_for(
         cost: Evaluations that one call for every source counts for, where they are not one each: a
             score of a likelihood counts three.
         choose: How samples become one answer, where not by energy. For the "mean" all evaluations
-            go to draws.
+            go to draws, and for a "draw" to one.
     """
     cost = sources if cost is None else cost
     effort = DEFAULT_EFFORT if effort is None else effort
@@ -202,7 +202,7 @@ def plan_for(
     verdict = calls >= 4 + len(LEVELS)
     calls -= verdict * len(LEVELS)
     left = calls - ORDER.calls(sources)
-    make = _mean_plan if choose == "mean" else _plan
+    make = {"mean": _mean_plan, "draw": _one_draw}.get(choose or "", _plan)
     plan = replace(make(left), order=True) if ordered and left >= _MANY else make(calls)
     return replace(plan, verdict=verdict).with_choice(None, choose)
 
@@ -240,6 +240,11 @@ def _mean_plan(calls: int) -> Plan:
     left = calls - climb.calls
     chains = max(1, round(math.sqrt(left / _PER_CHAIN)))
     return Plan((Round(chains, _search(left // chains - 1)),), climb)
+
+
+def _one_draw(calls: int) -> Plan:
+    """One draw of the posterior, and nothing that makes it more than that."""
+    return Plan((Round(1, Gibbs(steps=max(1, calls - 1))),))
 
 
 def _search(steps: int) -> Gibbs:

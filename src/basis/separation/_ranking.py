@@ -28,7 +28,7 @@ class Ranking:
 
     Attributes:
         by: The denoising energy, the log-likelihood where every prior has one, the sum of both, or
-            not at all: the "first", or the "mean" of all.
+            not at all: the "first" or only "draw", or the "mean" of all.
         levels: Noise levels of the energy in spreads of the prior, ascending.
         draws: Noise draws per level.
     """
@@ -45,7 +45,7 @@ class Ranking:
 
     def calls(self, candidates: int) -> int:
         """Network calls per source that ranking so many candidates takes."""
-        if candidates < 2 or self.by in ("first", "mean"):
+        if candidates < 2 or self.by in ("first", "draw", "mean"):
             return 0
         energy = len(self.levels) * self.draws if self.by != "likelihood" else 0
         return candidates * (energy + (self.by != "energy"))

@@ -91,7 +91,9 @@ def separate(
             "likelihood" (score priors answer by their probability flow, at many evaluations) or by
             the sum of "both". With a sampler "first" is the default, with an effort "energy". Or
             the "mean" of all: where a mixture leaves much open, as one of photos does, it is
-            blurred and nearer to the truth than any one explanation.
+            blurred and nearer to the truth than any one explanation. With an effort, "draw" spends
+            all of it on one draw of the posterior: sources that look like the prior's signals,
+            farther from the truth. A sampler's "first" is such a draw.
         seed: The same seed gives an item the same separation in any batch and at any place in it.
             A mixture that is repeated in a batch is another draw each time: what counts is what was
             observed and how often it came before.

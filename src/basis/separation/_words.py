@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Choice = Literal["first", "energy", "likelihood", "both", "mean"]
+Choice = Literal["first", "energy", "likelihood", "both", "mean", "draw"]
 """How several samples become one answer."""
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 """Ways to make one answer of several samples."""
