@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -71,6 +72,15 @@ def test_a_damaged_result_is_computed_again(tmp_path, damage):
     again = cache.get("a", {}, lambda: CachedResult({"x": torch.arange(3)}, {"n": 2}))
     assert again.values == {"n": 2}
     assert cache.get("a", {}, lambda: pytest.fail("it was written whole")).values == {"n": 2}
+
+
+def test_what_a_card_says_to_its_readers_changes_no_result():
+    prior = basis.load_prior("mnist")
+    before = fingerprint(prior)
+    prior.card = replace(prior.card, note="read on", quality=(), title="digits")
+    assert fingerprint(prior) == before
+    prior.card = replace(prior.card, spread=0.5)
+    assert fingerprint(prior) != before
 
 
 def test_fingerprints_tell_what_changes_a_result(tiny_prior):

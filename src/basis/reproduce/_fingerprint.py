@@ -14,9 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from basis.priors import Card
 from basis.reproduce._code_hash import class_code, function_code
 
 __all__ = ["fingerprint"]
+
+_WORDS = {"title", "data", "training", "quality", "licence", "note"}
+"""What a card tells its readers, and no computation."""
 
 
 def fingerprint(value: Any) -> Any:
@@ -59,7 +63,9 @@ def _describe_object(value: Any, above: tuple[int, ...]) -> dict[str, Any]:
     about: dict[str, Any] = {"class": _name(type(value)), "code": class_code(type(value))}
     if isinstance(value, nn.Module):
         about |= _describe_network(value, above)
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, Card):
+        names = [field.name for field in dataclasses.fields(value) if field.name not in _WORDS]
+    elif dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     else:
         names = [name for name in getattr(value, "__dict__", {}) if _is_public(name)]
