@@ -65,7 +65,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--choose",
         choices=CHOICES,
         help="which of the samples to show, or their mean, which is nearest to the truth where "
-        "much is left open, as in photos; draw: one draw of all the effort, which looks most like "
+        "much is left open, as in photos; draw: one draw of all the effort, which looks like "
         "the prior's signals (default: first; the best by energy with an effort)",
     )
     group.add_argument("--seed", type=seed_number, default=0, help="default 0")
