@@ -109,6 +109,15 @@ def test_a_command_joins_two_priors(tmp_path, capsys):
                   str(tmp_path / "other")]):  # fmt: skip
         assert main([*words, *wrong]) == 2
     assert not (tmp_path / "other").exists()
+    capsys.readouterr()
+    for words in (
+        ["add", "a", "b"],
+        ["measure", "a", "b"],
+        ["mnist", "--out", "a"],
+        ["--sigma", "1"],
+    ):
+        assert main(["priors", *words]) == 2
+        assert "go with: basis priors join" in capsys.readouterr().err
     # The second network of a joined prior is replaced.
     newer = prior(2, sigma_min=0.2)
     again = join_by_noise(both, newer, 0.3)

@@ -12,6 +12,7 @@ from basis.cli._arguments import (
     add_seed_and_device,
     device_from,
     natural,
+    number,
     out_folder,
     progress_bar,
     say,
@@ -76,7 +77,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_seed_and_device(group)
     group = parser.add_argument_group("join")
     group.add_argument(
-        "--sigma", type=float, metavar="LEVEL", help="noise level from which the other one answers"
+        "--sigma", type=number, metavar="LEVEL", help="noise level from which the other one answers"
     )
     group.add_argument("--out", metavar="DIR", help="a new folder for the joined prior")
     add_root(parser)
@@ -88,6 +89,8 @@ def run(args: argparse.Namespace) -> None:
     from basis import BasisError
     from basis.store import add_prior, find_prior, list_priors, read_card
 
+    if args.name != "join" and (args.other or args.sigma is not None or args.out):
+        raise BasisError("a third word, --sigma and --out go with: basis priors join PRIOR OTHER")
     if args.name == "add":
         if not args.source:
             raise BasisError("basis priors add needs a folder or a name on the model hub")
@@ -180,11 +183,11 @@ def _join(args: argparse.Namespace) -> dict[str, Any]:
     first, second = (load_prior(name, root=args.data_root) for name in (args.source, args.other))
     joined = join_by_noise(first, second, args.sigma)
     joined.name = out.resolve().name
-    cards = [{} if p.card is None else dict(p.card.training) for p in (first, second)]
+    own, other = ({} if p.card is None else dict(p.card.training) for p in (first, second))
     # What was measured on the first network alone is not true of both.
     write_prior(
         joined, out, dtype=torch.float16, quality=[], energies=None, spectrum=None,
-        training=cards[0] | {"above": {"sigma": args.sigma, **cards[1]}},
+        training=own | {"above": {"sigma": args.sigma, **other}},
     )  # fmt: skip
     say(f"joined: {out}  (basis priors measure {out} --data DATA --spectrum measures its energies)")
     return {"joined": joined.name, "card": read_card(out).to_dict()}
