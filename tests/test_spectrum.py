@@ -16,7 +16,7 @@ from basis._cosines import cosines, from_cosines, radii, to_cosines
 from basis.cli import main
 from basis.mixings import grey, mixtures
 from basis.priors import GaussianMixture, Guided, Spectrum, Tiled, measure_spectrum
-from basis.samplers import Ancestral, Gibbs, Noise, Problem
+from basis.samplers import Ancestral, Gibbs, Noise, Problem, draw_clean
 from basis.store import EMBEDDED, read_card
 
 SIZE = (2, 2)
@@ -227,3 +227,32 @@ def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
 
     assert turn(plain.masked(seen)) == turn(plain.clipped()) == turn(plain, together=False)
     assert turn(plain) < turn(plain, together=False)
+
+
+def test_variances_made_alike_share_what_a_mixture_leaves_evenly():
+    """One prior is sure of its values and the other is not: only `even` lets both give way."""
+    priors = [waves([1e-4] * 4, 0.5), waves([0.1] * 4, 0.5)]
+    m = torch.full((1, 1, *SIZE), 0.9, dtype=torch.float64)
+
+    def mean(even):
+        problem = Problem(priors, mixture((0.5, 0.5)), m, Noise([0]))
+        x = problem.center()
+        return draw_clean(problem, x, 1.0, 0.0, even=even).mean(dim=(0, 2, 3, 4)) - 0.5
+
+    sure, unsure = mean(0.0).tolist()
+    assert sure < 0.01 < 0.7 < unsure  # 0.8 in all, by variance
+    sure, between = mean(0.5).tolist()
+    assert 0.01 < sure < 0.1 and sure + between == pytest.approx(0.8)
+    assert mean(1.0).tolist() == pytest.approx([0.4, 0.4])
+
+
+def test_a_single_source_is_drawn_the_same_however_alike_variances_are():
+    prior = waves([0.2, 0.02, 0.02, 0.002], 0.3)
+    m = torch.full((1, 1, *SIZE), 0.4, dtype=torch.float64)
+    results = [
+        basis.separate(m, prior, alphas=(1.0,), sampler=Gibbs(steps=6, even=even)).sources
+        for even in (0.0, 1.0)
+    ]
+    assert torch.allclose(*results)
+    with pytest.raises(BasisError, match="even must be from 0 to 1"):
+        Gibbs(even=1.5)

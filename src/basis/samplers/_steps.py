@@ -67,15 +67,25 @@ def _own_noise(problem: Problem, temperature: float) -> Tensor | None:
 
 
 def draw_clean(
-    problem: Problem, x: Tensor, sigma: float, temperature: float, *, together: bool = False
+    problem: Problem,
+    x: Tensor,
+    sigma: float,
+    temperature: float,
+    *,
+    together: bool = False,
+    even: float = 0.0,
 ) -> Tensor:
     """A draw of the clean signals given the noisy ones and the mixture, to second order.
 
     x and what is returned are (batch, k, channels, *size). At temperature 0 it is their mean,
     `posterior_denoise`. Values are drawn `together` where the priors know how they move
-    (`problem.spectra`), and each for itself otherwise.
+    (`problem.spectra`), and each for itself otherwise. Variances are brought to that share
+    (`even`) of the way, on logarithmic axes, to what they are on average over the sources.
     """
     mean, variance = problem.moments(x, sigma)
+    if even:
+        common = at_least_sure(variance.mean(dim=1, keepdim=True), problem.spread)
+        variance = at_least_sure(variance, problem.spread) ** (1 - even) * common**even
     if together and (spectra := problem.spectra(sigma)) is not None:
         std = at_least_sure(variance, problem.spread).sqrt()
         joint = problem.mixing.correlated(std, spectra)

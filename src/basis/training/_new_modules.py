@@ -12,7 +12,7 @@ from torch import nn
 
 from basis._errors import BasisError
 from basis.families import Family
-from basis.nn import UNet, VarianceHead, grow_head, grow_unet
+from basis.nn import Experts, UNet, VarianceHead, grow_head, grow_unet
 from basis.priors import Prior
 from basis.store import load_prior
 from basis.training._signals import Signals
@@ -93,14 +93,18 @@ def count_classes(family: Family, signals: Signals) -> int:
 
 
 def start_from(
-    module: nn.Module, init: str | Path | Prior, root: str | Path | None
+    module: nn.Module, init: str | Path | Prior, root: str | Path | None, sigma_min: float = 0.0
 ) -> nn.Module | None:
     """Gives the module a prior's weights; returns the prior's variance head, if it has one.
 
-    A U-Net also starts from a smaller one: it then computes the same until it is trained on.
+    A U-Net also starts from a smaller one: it then computes the same until it is trained on. Of a
+    prior of two networks the one for little noise was trained on all of it, and goes on; where the
+    run's own least noise, `sigma_min`, is not far below what the other answers for, that one does.
     """
     prior = init if isinstance(init, Prior) else load_prior(init, root=root)
     source = getattr(prior, "module", None)
+    if isinstance(source, Experts) and sigma_min >= source.sigma / 2:
+        source = source.above
     head: nn.Module | None = getattr(source, "head", None)
     small, large = getattr(source, "network", None), getattr(module, "network", None)
     if isinstance(small, UNet) and isinstance(large, UNet):
@@ -112,7 +116,6 @@ def start_from(
         weights = source.state_dict()  # type: ignore[union-attr]
         # Nor is what it is told of classes where the new one is told of others, or of none.
         fits = getattr(small, "config", None) == getattr(large, "config", None)
-        # Of two experts the one for little noise was trained on all of it, and goes on.
         left = ("head.", "above.") if fits else ("head.", "above.", "network.told.")
         own = {n: t for n, t in weights.items() if not n.startswith(left)}
         # A denoiser has no constant to start an energy's from, a flow may have no wide steps, and a

@@ -135,7 +135,7 @@ def train(
     if conditional:
         sizes = {**as_mapping(sizes), "classes": count_classes(kind, signals)}
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
-    head = start_from(module, init, root) if init is not None else None
+    head = start_from(module, init, root, config.noise[0]) if init is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
     check_room(folder, state_size(module))
     if isinstance(module, Energy) and not (folder / STATE).exists():

@@ -10,6 +10,11 @@ A variance for each value cannot say that values move together, so that the alte
 within a mode where they do. Below `sigma_turn` preconditioned Langevin steps follow, which ask for
 the score alone and are right for any prior as steps grow in number. Where the priors know how
 values move together (`basis.priors.Spectrum`), the clean signal is drawn by that, at every level.
+
+Down to the last level the alternation feeds on itself: detail goes to the source that is less sure
+of its values, which makes the other one smoother and surer, until one source has everything.
+Variances that are brought nearer to each other (`even`) hold detail where it belongs: half of the
+way keeps the energies of sources that a run begins from what they are.
 """
 
 from __future__ import annotations
@@ -68,6 +73,8 @@ class Gibbs(Sampler):
     """share of the temperature that is lost on the way to sigma_turn; above 0 no longer samples"""
     together: bool = True
     """draw values that move together so, down to the last level, where priors know how they do"""
+    even: float = 0.0
+    """how far variances of sources are made alike: 0 as the priors know them, 1 wholly"""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -83,6 +90,7 @@ class Gibbs(Sampler):
         )
         check_share(self.share)
         check_share(self.cooling, "cooling")
+        check_share(self.even, "even")
         check_switch(self.together, "together")
 
     def run(self, problem: Problem) -> Iterator[State]:
@@ -126,7 +134,7 @@ class Gibbs(Sampler):
         x = clean + above[0] * problem.noise.normal(clean)
         for step, (sigma, after) in enumerate(itertools.pairwise(above), start=1):
             heat = self.temperature * (1 - self.cooling * step / (len(above) - 1))
-            clean = draw_clean(problem, x, sigma, heat, together=self.together)
+            clean = draw_clean(problem, x, sigma, heat, together=self.together, even=self.even)
             x = clean + after * problem.noise.normal(x)
             yield State(x, after, step, self.steps, level_done=True)
         move = LangevinSteps(problem, self.rate, self.weight, self.temperature)
