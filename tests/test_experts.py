@@ -63,17 +63,19 @@ def test_each_network_answers_for_its_own_noise(tmp_path):
         assert torch.allclose(again.denoise(x, mixed), expected, atol=1e-6)
 
 
-def test_training_goes_on_from_the_network_of_all_levels(tmp_path):
+@pytest.mark.parametrize(("least", "second"), [(None, False), (0.1, False), (0.15, True)])
+def test_training_goes_on_from_the_network_of_its_noise(tmp_path, least, second):
     sizes = replace(SIZES, classes=0)
     both = join_by_noise(prior(0, sizes=sizes), prior(1, sizes=sizes), 0.3)
     images = (torch.rand(64, 1, 8, 8) * 255).to(torch.uint8)
-    config = TrainConfig(images=0)
+    config = TrainConfig(images=0, sigma_min=least)
     on = train(
         images, tmp_path / "on", sizes={"widths": (12, 24), "blocks": (1, 1), "embedding": 16},
         config=config, init=both, energy_pairs=0, variance_images=0, progress=False,
     )  # fmt: skip
     assert on is not None
-    ours = both.module.network.state_dict()
+    network = both.module.above.network if second else both.module.network
+    ours = network.state_dict()
     for name, weight in on.module.network.state_dict().items():
         assert torch.allclose(weight, ours[name], atol=2e-3), name
 
