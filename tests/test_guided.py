@@ -1,6 +1,7 @@
 """Guided priors: what is sharpened, where, at what cost, and what is refused."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 import basis
+from basis._cosines import to_cosines
 from basis.cli import main
 from basis.panels import pictures_panel
 from basis.priors import DenoiserPrior, GaussianMixture, Guided
@@ -59,13 +61,49 @@ def test_only_large_noise_that_the_guide_knows_is_guided():
     assert torch.equal(Guided(narrow, wide, 0.0).denoise(x, sigma), narrow.denoise(x, sigma))
 
 
+def test_only_waves_that_are_short_enough_are_guided():
+    """Slow waves stay the prior's own, short ones are led as all are without a limit."""
+    narrow, wide = gaussian(1.0, shape=(2, 8, 8)), gaussian(4.0, shape=(2, 8, 8))
+    x = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+    own, led = (to_cosines(p.denoise(x, 0.7), 2) for p in (narrow, Guided(narrow, wide, 1.0)))
+    some = Guided(narrow, wide, 1.0, finer=0.5)
+    fine = to_cosines(some.denoise(x, 0.7), 2)
+    steps = torch.arange(8.0)  # half periods across a side
+    short = (steps[:, None].square() + steps.square()).sqrt() >= 4  # half a side or shorter
+    torch.testing.assert_close(fine[..., short], led[..., short])
+    torch.testing.assert_close(fine[..., ~short], own[..., ~short])
+    assert not torch.allclose(own[..., short], led[..., short])
+    torch.testing.assert_close(some.moments(x, 0.7)[0], some.denoise(x, 0.7))
+
+
+def test_what_is_led_is_judged_by_the_prior_itself():
+    """Typical energies are of the prior; a led one would find its own answers less likely."""
+    prior = gaussian(1.0)
+    m = torch.ones(2, 1, 4, 4)
+    led = Guided(Guided(prior, gaussian(9.0), 2.0), gaussian(4.0), 1.0)
+    assert led.unled is prior and prior.unled is prior
+    result = basis.separate(m, led, alphas=(1.0, 1.0), sampler="gibbs", steps=5, seed=0)
+    at = [level * prior.spread for level in (1 / 3, 2 / 3, 4 / 3)]
+    generator, expected = torch.Generator().manual_seed(0), torch.zeros(2, 2)
+    weights = torch.tensor([math.log(2)] * 3)
+    for sigma, weight in zip(at, weights, strict=True):
+        noise = torch.randn(prior.shape, generator=generator)
+        x = result.sources.flatten(0, 1)
+        error = (prior.denoise(x + sigma * noise, sigma) - x).square().flatten(1).sum(dim=1)
+        expected += weight * error.view(2, 2) / sigma**2
+    torch.testing.assert_close(result.source_energies.float(), expected)
+    # 6 calls of three networks for each source, then 3 of the prior alone.
+    assert result.evaluations == 2 * (3 * 6 + 3)
+
+
 def test_it_counts_both_networks_and_says_who_guides():
     guided = Guided(gaussian(1.0), gaussian(4.0), 0.25)
     assert guided.cost == guided.tile_cost == 2
     assert guided.describe()["guide"]["strength"] == 0.25
     m = torch.ones(1, 1, 4, 4)
     result = basis.separate(m, guided, alphas=(1.0, 1.0), sampler="gibbs", steps=5, seed=0)
-    assert result.evaluations == 2 * 2 * (5 + 1)  # networks, sources, steps and the last denoising
+    # Networks, sources, steps and the last denoising; then three levels of the prior alone.
+    assert result.evaluations == 2 * 2 * (5 + 1) + 2 * 3
 
 
 @pytest.mark.parametrize(
@@ -80,6 +118,7 @@ def test_it_counts_both_networks_and_says_who_guides():
             {"above": 2.0, "below": 2.0},
             r"below must be more than above \(2\), not 2",
         ),
+        (gaussian(4.0), {"finer": 0.0}, "finer must be a share of the side above 0, not 0"),
         (gaussian(4.0), {"below": float("nan")}, r"below must be more than above \(0\), not nan"),
     ],
 )
@@ -132,3 +171,19 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     ):
         assert draw(*words) == 2
         assert says in capsys.readouterr().err
+
+
+def test_sources_are_led_in_their_detail_alone(tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["--prior", "mnist-classes", "--away", "mnist", "--effort", "80", "--choose", "draw"]
+    assert main(["separate", "sample", "--count", "1", *words, "--out", str(out)]) == 0
+    record = json.loads((out / "run.json").read_text())
+    levels = {"strength": 0.3, "above": 0.4, "below": 6.0, "finer": 0.5}
+    prior, _ = record["settings"]["priors"]
+    assert prior["guide"] == {"name": "mnist", **levels}
+    # 20 calls of both networks for two sources, of which a verdict takes three, of one network.
+    assert record["evaluations_per_mixture"] == 2 * (2 * 17 + 3)
+    capsys.readouterr()
+    many = ["--count", "40", "--job", "--out", str(tmp_path / "job")]
+    assert main(["separate", "sample", *words, *many]) == 2
+    assert "--away goes with fewer mixtures" in capsys.readouterr().err

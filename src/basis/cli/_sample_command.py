@@ -15,6 +15,7 @@ from basis.cli._arguments import (
     say,
     write_json,
 )
+from basis.cli._away import add_away, away_from
 
 EPILOG = """\
 examples:
@@ -30,12 +31,6 @@ _ROWS, _ROW, _LONGEST_ROW = 8, 8, 16
 
 _GUIDED_BELOW = 8.0
 """The largest noise level of guidance to a class, in spreads: above, it makes colours glaring."""
-
-
-_AWAY = (0.4, 6.0)
-"""The noise levels of leading away from a weaker prior, in spreads: less is texture, and in more
-colours become glaring.
-"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="how far to lead away from the prior without its class: sharper, less varied, and "
         "twice as many evaluations (0: not at all; 3 for photos)",
     )
-    parser.add_argument(
-        "--away",
-        metavar="NAME|DIR",
-        help="also lead away from this weaker prior of the same signals: nearer to what both were "
-        "trained on (cifar10-young for cifar10)",
-    )
-    parser.add_argument(
-        "--away-strength", type=number, default=0.3, metavar="STRENGTH", help="how far (0.3)"
-    )
+    add_away(parser)
     add_seed_and_device(parser)
     parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
     add_root(parser)
@@ -100,11 +87,7 @@ def run(args: argparse.Namespace) -> None:
         if prior is untold and not args.each_class:
             raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
         prior = Guided(prior, untold, args.guidance, below=_GUIDED_BELOW)
-    if args.away:
-        if args.away_strength < 0:
-            raise BasisError(f"--away-strength must be 0 or more, not {args.away_strength:g}")
-        weaker = load_prior(args.away, root=args.data_root, device=device)
-        prior = Guided(prior, weaker, args.away_strength, above=_AWAY[0], below=_AWAY[1])
+    prior = away_from(args, [prior])[0]
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(
             prior,

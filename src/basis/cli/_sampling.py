@@ -21,12 +21,18 @@ from basis.cli._arguments import (
     seed_number,
     whole_number,
 )
+from basis.cli._away import add_away, away_from
 from basis.separation import CHOICES, DEFAULT_EFFORT, EFFORTS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from basis import Mixing, Prior, Result, Sampler
+
+_FINER = 0.5
+"""The longest waves of sources that are led away from a weaker prior's, as a share of the side:
+longer ones are the brightness and hue of areas, which two sources would be driven apart in.
+"""
 
 
 def sampler_names() -> list[str]:
@@ -43,6 +49,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|DIR",
         help="default: mnist; given once for all sources, or once for each",
     )
+    add_away(group)
     group.add_argument(
         "--effort",
         type=_effort,
@@ -151,9 +158,10 @@ def priors_from(args: argparse.Namespace) -> list[Prior]:
     from basis import load_prior
 
     device = device_from(args.device)
-    return [
+    named = [
         load_prior(name, root=args.data_root, device=device) for name in args.prior or ["mnist"]
     ]
+    return away_from(args, named, finer=_FINER)
 
 
 def sampler_from(args: argparse.Namespace) -> Sampler | None:

@@ -77,6 +77,8 @@ def _check_flags(args: argparse.Namespace) -> None:
 
     if args.keep:
         raise BasisError("--keep goes with fewer mixtures; a job keeps no states")
+    if args.away:
+        raise BasisError("--away goes with fewer mixtures; a job asks the priors as they are")
     if is_unknown(args):
         raise BasisError("a job needs known weights; unknown ones go with fewer mixtures")
 

@@ -6,7 +6,7 @@ from basis.priors._energies import LIKELY, Energies, quantiles
 from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
 from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
 from basis.priors._gaussian import GaussianMixture
-from basis.priors._guided import Guided
+from basis.priors._guided import Guided, led_away
 from basis.priors._joined import join_by_noise
 from basis.priors._likelihood import Ladder, LikelihoodPrior
 from basis.priors._measured_spectrum import measure_spectrum
@@ -33,6 +33,7 @@ __all__ = [
     "from_score",
     "join_by_noise",
     "large_enough",
+    "led_away",
     "measure_spectrum",
     "quantiles",
     "with_likelihood",

@@ -182,6 +182,14 @@ class Prior(nn.Module, ABC):
         return self.sigma_min
 
     @property
+    def unled(self) -> Prior:
+        """This prior before it was led away from another one (`Guided`): itself where it was not.
+
+        What is judged by a prior's typical energies is judged by this one.
+        """
+        return self
+
+    @property
     def turn_spreads(self) -> float:
         """Down to which noise level, in spreads, `gibbs` draws by mean and variance, before it
         follows the score alone.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from basis import mixings
 from basis.pairs import Protocol
 from basis.reproduce._context import Context
-from basis.reproduce._photo_rows import NOTE, PhotoRows
-from basis.reproduce._photo_table import MOST, PAPER, has_photos
+from basis.reproduce._photo_rows import NOTE
+from basis.reproduce._photo_table import PAPER, has_photos, mixed_photos
 from basis.reproduce._section import Section
 from basis.reproduce._separated import separate_sources
 
@@ -20,17 +19,14 @@ def draws_table(ctx: Context, section: Section, protocol: Protocol) -> None:
     """Fills a section with distances of one draw of every mixture, beside “Average” on the same."""
     if not has_photos(ctx, section):
         return
-    prior, count = ctx.need("cifar10"), ctx.count(1024, most=MOST)
-    truth = ctx.pairs(count, protocol=protocol, data=ctx.photos).sources
-    mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
-    average = mixing(truth)[:, None].expand_as(truth)
-    rows = PhotoRows(ctx, ("Average", average), truth, PAPER[protocol]["plain"])
-    done = separate_sources(ctx, prior, truth, mixing, **LOOKS)
+    rows, mixing = mixed_photos(ctx, protocol)
+    truth = rows.truth
+    done = separate_sources(ctx, ctx.need("cifar10"), truth, mixing, **LOOKS)
     section.add_cost(done)
     rows.add("ours, one draw of each", done.sources, PAPER[protocol]["cifar10"])
     section.tables.append(rows.table())
     section.text.append(NOTE.format(plain="Average", what="sources of the mixtures"))
-    shown = min(8, count)
+    shown = min(8, len(truth))
     section.add_panel(
         "Uncurated draws", truth[:shown], done.sources[:shown], mixing,
         title=f"the first {shown}, one draw of each",

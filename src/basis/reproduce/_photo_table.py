@@ -47,10 +47,7 @@ def photo_table(ctx: Context, section: Section, protocol: Protocol) -> None:
     if not has_photos(ctx, section):
         return
     data = ctx.photos
-    truth = ctx.pairs(ctx.count(1024, most=MOST), protocol=protocol, data=data).sources
-    mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
-    average = mixing(truth)[:, None].expand_as(truth)
-    rows = PhotoRows(ctx, ("Average", average), truth, PAPER[protocol]["plain"])
+    rows, mixing = mixed_photos(ctx, protocol)
     if protocol == "split":
         other = baseline_result(ctx, "nes", protocol, data)
         section.add_cost(other)
@@ -59,8 +56,16 @@ def photo_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         ctx, section, rows, mixing, PAPER[protocol], lambda p: PHOTOS, "sources of the mixtures"
     )
     for prior, title in used[:1]:
-        _draws_table(ctx, section, prior, title, truth[: ctx.count(32)], mixing)
+        _draws_table(ctx, section, prior, title, rows.truth[: ctx.count(32)], mixing)
     section.settings = {"data": data, "protocol": protocol}
+
+
+def mixed_photos(ctx: Context, protocol: Protocol) -> tuple[PhotoRows, Mixing]:
+    """Test photos in pairs as the rows of a table, beside “Average”, and how they are mixed."""
+    truth = ctx.pairs(ctx.count(1024, most=MOST), protocol=protocol, data=ctx.photos).sources
+    mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
+    average = mixing(truth)[:, None].expand_as(truth)
+    return PhotoRows(ctx, ("Average", average), truth, PAPER[protocol]["plain"]), mixing
 
 
 def _draws_table(

@@ -151,7 +151,7 @@ def energies_of(
 
 def judging_calls(priors: Sequence[Prior]) -> int:
     """Network calls per source that a verdict takes; 0 where there can be none."""
-    known = [typical_energies(prior) for prior in priors]
+    known = [typical_energies(prior.unled) for prior in priors]
     return max((len(e.levels) for e in known if e is not None), default=0) if all(known) else 0
 
 
@@ -165,7 +165,8 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdic
             counts.
     """
     found, shares = [], []
-    for place, prior in enumerate(problem.priors):
+    # Typical energies are of the prior itself, not of one that is led away from another.
+    for place, prior in enumerate(prior.unled for prior in problem.priors):
         typical = typical_energies(prior)
         if typical is None:
             return None
