@@ -88,7 +88,7 @@ def test_what_cannot_be_joined_is_refused():
         (prior(1, sizes=replace(SIZES, classes=3)), "differ in shape, range or classes"),
         (prior(1, sigma_min=0.5), "sigma must be a noise level that both priors know, from 0.5"),
         (basis.load_prior("mnist-energy"), "'mnist-energy' is none"),
-        (join_by_noise(prior(1), prior(2), 1.0), "'digits' is none"),
+        (join_by_noise(prior(1), prior(2), 1.0), "both priors know, from 1 to"),
     ):
         with pytest.raises(BasisError, match=told):
             join_by_noise(small, other, 0.3)
@@ -107,6 +107,14 @@ def test_a_command_joins_two_priors(tmp_path, capsys):
         assert torch.allclose(both.denoise(x, sigma), one.denoise(x, sigma), atol=2e-2)
     assert both.card.training["above"] == {"sigma": 0.3, "images_seen": 1}
     assert both.energies is None and both.spectrum is None
+    # Joined again, the prior that was joined gives its second network.
+    again = [str(tmp_path / "small"), str(tmp_path / "both"), "--sigma", "0.4"]
+    assert main(["priors", "join", *again, "--out", str(tmp_path / "again")]) == 0
+    other = load_prior(tmp_path / "again")
+    assert torch.allclose(other.denoise(x, 0.35), small.denoise(x, 0.35), atol=2e-2)
+    assert not torch.allclose(other.denoise(x, 0.35), both.denoise(x, 0.35), atol=2e-2)
+    assert torch.equal(other.denoise(x, 1.0), both.denoise(x, 1.0))
+    assert other.card.training["above"] == {"sigma": 0.4, "images_seen": 1}
     for wrong in (["--sigma", "0.3", *out], ["--sigma", "0.3"], out, ["--sigma", "0.1", *out[:1],
                   str(tmp_path / "other")]):  # fmt: skip
         assert main([*words, *wrong]) == 2

@@ -148,7 +148,7 @@ def test_an_effort_may_go_into_one_draw(tiny_prior, mixed):
     r = separate(mixed, tiny_prior, effort="fast", choose="draw")
     assert r.samples.shape[1] == 1 and torch.equal(r.sources, r.samples[:, 0])
     assert r.evaluations == 2 * (96 + 1)  # three of each more where a verdict can be given
-    same = Gibbs(steps=96, bend=1.5, temperature=1 - 15 / 96, even=0.5)
+    same = Gibbs(steps=96, bend=1.5, cooling=45 / 96, even=0.7)
     again = separate(mixed, tiny_prior, sampler=same)
     assert torch.equal(r.sources, again.sources) and again.evaluations == r.evaluations
     assert torch.equal(separate(mixed, tiny_prior, sampler=same, choose="draw").sources, r.sources)

@@ -184,10 +184,11 @@ def _join(args: argparse.Namespace) -> dict[str, Any]:
     joined = join_by_noise(first, second, args.sigma)
     joined.name = out.resolve().name
     own, other = ({} if p.card is None else dict(p.card.training) for p in (first, second))
+    other = other.get("above", other)  # of a prior that was joined before, its second network's
     # What was measured on the first network alone is not true of both.
     write_prior(
         joined, out, dtype=torch.float16, quality=[], energies=None, spectrum=None,
-        training=own | {"above": {"sigma": args.sigma, **other}},
+        training=own | {"above": {**other, "sigma": args.sigma}},
     )  # fmt: skip
     say(f"joined: {out}  (basis priors measure {out} --data DATA --spectrum measures its energies)")
     return {"joined": joined.name, "card": read_card(out).to_dict()}

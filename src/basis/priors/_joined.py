@@ -18,12 +18,16 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
     Args:
         prior: A U-Net of all noise levels; card, range and name are its. Of one that was joined
             before, its first network: the second is replaced.
-        above: One of the same signals that knows noise of sigma and more, and as many classes.
+        above: One of the same signals that knows noise of sigma and more, and as many classes. Of
+            one that was joined before, its second network.
         sigma: The noise level from which the other one answers.
     """
     own, other = getattr(prior, "module", None), getattr(above, "module", None)
     if type(own) is Experts:
         own = Denoiser(own.network, own.mean, own.std, own.head)
+    least = above.sigma_min
+    if type(other) is Experts:
+        least, other = other.sigma, other.above
     for one, module in ((prior, own), (above, other)):
         if type(module) is not Denoiser or one.has_likelihood:
             raise BasisError(f"score priors of U-Nets are joined, and {one.name!r} is none")
@@ -43,9 +47,9 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
             f"of priors {prior.name!r} and {above.name!r} one has learned its variance: "
             "basis train --variance-images gives it to the other"
         )
-    if not above.sigma_min <= sigma <= above.sigma_max or not sigma < prior.sigma_max:
+    if not least <= sigma <= above.sigma_max or not sigma < prior.sigma_max:
         raise BasisError(
-            f"sigma must be a noise level that both priors know, from {above.sigma_min:g} to "
+            f"sigma must be a noise level that both priors know, from {least:g} to "
             f"{min(above.sigma_max, prior.sigma_max):g}, not {sigma:g}"
         )
     errors = {s: e for s, e in prior.errors.items() if s < sigma}

@@ -27,8 +27,8 @@ _MOST = 10**7  # evaluations that an effort may have: hours for one mixture
 _PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 44, 4 of 72, 7 of 141
 _SHORT_CLIMB = 8  # steps of the polish of a mean
 _BEND, _COOLING = 2.0, 0.5  # of a chain that is alone
-_EVEN, _DRAWN_BEND = 0.5, 1.5  # of a chain that is to look like the prior's signals
-_TOO_HOT, _COOLEST = 15.0, 0.5  # by how much its draws are too wide, times its steps
+_EVEN, _DRAWN_BEND = 0.7, 1.5  # of a chain that is to look like the prior's signals
+_TOO_HOT = 45.0  # by how much its last draws are too wide, times its steps
 _STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
 
 
@@ -248,12 +248,13 @@ def _one_draw(calls: int) -> Plan:
     """One draw, by a chain whose sources have the energies of the truth.
 
     So few steps leave sources with more detail than the prior's signals have, and unevenly: one has
-    everything, the other is smooth. Draws that are a little cooler and variances that are half
-    alike put both right, of photos at 49 and at 98 steps.
+    everything, the other is smooth. Draws that cool down on the way, the more the fewer they are,
+    and variances that are more alike put both right, of photos at 49 and at 98 steps. What belongs
+    to which source is decided in the first steps, which are drawn as widely as the prior says.
     """
     steps = max(1, calls - 1)
-    heat = max(_COOLEST, 1 - _TOO_HOT / steps)
-    return Plan((Round(1, Gibbs(steps=steps, bend=_DRAWN_BEND, temperature=heat, even=_EVEN)),))
+    cooling = min(1.0, _TOO_HOT / steps)
+    return Plan((Round(1, Gibbs(steps=steps, bend=_DRAWN_BEND, cooling=cooling, even=_EVEN)),))
 
 
 def _search(steps: int) -> Gibbs:
