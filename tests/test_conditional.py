@@ -175,15 +175,9 @@ def test_a_run_may_start_from_a_prior_that_is_told_nothing(folder, tmp_path):
     assert plain.classes == ()
     told = load_prior(folder)
     assert level(plain) == pytest.approx(level(told).item(), abs=1e-3)
-    again = train(
-        shades(),
-        tmp_path / "b",
-        sizes=sizes,
-        config=config,
-        init=plain,
-        conditional=True,
-        **settings,
-    )
+    # Of the sizes of what it starts from, where none are given.
+    again = train(shades(), tmp_path / "b", config=config, init=plain, conditional=True, **settings)
+    assert again.module.network.config.widths == sizes["widths"]
     assert again.classes == told.classes
     assert level(again.given("dark")) == pytest.approx(level(plain).item(), abs=1e-3)
 

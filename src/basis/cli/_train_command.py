@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--init",
         metavar="NAME|DIR",
-        help="start a new run from this prior's weights; a U-Net may be larger than it",
+        help="start a new run from this prior's weights; a U-Net is as large as it, or larger",
     )
     parser.add_argument("--device", default="cpu", help="torch device, or auto (default: cpu)")
     parser.add_argument(

@@ -17,6 +17,9 @@ from basis.priors import Prior
 from basis.store import load_prior
 from basis.training._signals import Signals
 
+_SIZES = ("fold", "widths", "blocks", "attention", "head_width", "embedding")
+"""What a U-Net has in common with one that it starts from, unless something else is asked for."""
+
 
 def new_module(
     family: Family, signals: Signals, sizes: Any, *, conditioned: bool, seed: int
@@ -92,19 +95,38 @@ def count_classes(family: Family, signals: Signals) -> int:
     return len(signals.classes)
 
 
-def start_from(
-    module: nn.Module, init: str | Path | Prior, root: str | Path | None, sigma_min: float = 0.0
-) -> nn.Module | None:
+def find_init(init: str | Path | Prior, root: str | Path | None) -> Prior:
+    """The prior that a run starts from, by its name or folder, or as it is."""
+    return init if isinstance(init, Prior) else load_prior(init, root=root)
+
+
+def sizes_like(family: Family, prior: Prior, sizes: Any, sigma_min: float) -> dict[str, Any]:
+    """Sizes with those of the U-Net that a run starts from where none are given."""
+    known = getattr(_source(prior, sigma_min), "network", None)
+    names = {f.name for f in fields(family.sizes)} if family.sizes else set()
+    own = {}
+    if isinstance(known, UNet):
+        own = {name: getattr(known.config, name) for name in _SIZES if name in names}
+    return own | as_mapping(sizes)
+
+
+def _source(prior: Prior, sigma_min: float) -> Any:
+    """The network of a prior that a run starts from.
+
+    Of a prior of two networks the one for little noise goes on; where the run's own least noise,
+    `sigma_min`, is not far below what the other answers for, that one does.
+    """
+    source = getattr(prior, "module", None)
+    much = isinstance(source, Experts) and sigma_min >= source.sigma / 2
+    return source.above if isinstance(source, Experts) and much else source
+
+
+def start_from(module: nn.Module, prior: Prior, sigma_min: float = 0.0) -> nn.Module | None:
     """Gives the module a prior's weights; returns the prior's variance head, if it has one.
 
-    A U-Net also starts from a smaller one: it then computes the same until it is trained on. Of a
-    prior of two networks the one for little noise was trained on all of it, and goes on; where the
-    run's own least noise, `sigma_min`, is not far below what the other answers for, that one does.
+    A U-Net also starts from a smaller one: it then computes the same until it is trained on.
     """
-    prior = init if isinstance(init, Prior) else load_prior(init, root=root)
-    source = getattr(prior, "module", None)
-    if isinstance(source, Experts) and sigma_min >= source.sigma / 2:
-        source = source.above
+    source = _source(prior, sigma_min)
     head: nn.Module | None = getattr(source, "head", None)
     small, large = getattr(source, "network", None), getattr(module, "network", None)
     if isinstance(small, UNet) and isinstance(large, UNet):
@@ -113,7 +135,7 @@ def start_from(
             return _grow(prior, small, large, head)
     try:
         # A variance head is not part of what is trained; it is fitted to the network at the end.
-        weights = source.state_dict()  # type: ignore[union-attr]
+        weights = source.state_dict()
         # Nor is what it is told of classes where the new one is told of others, or of none.
         fits = getattr(small, "config", None) == getattr(large, "config", None)
         left = ("head.", "above.") if fits else ("head.", "above.", "network.told.")

@@ -23,7 +23,14 @@ from basis.store import CARD, load_prior, read_card, update_card
 from basis.training._config import TrainConfig
 from basis.training._dual_score import DualScore, normalise
 from basis.training._export import export_prior
-from basis.training._new_modules import as_mapping, count_classes, new_module, start_from
+from basis.training._new_modules import (
+    as_mapping,
+    count_classes,
+    find_init,
+    new_module,
+    sizes_like,
+    start_from,
+)
 from basis.training._objectives import Denoising, Likelihood, Objective
 from basis.training._plot import plot_log
 from basis.training._processes import Processes
@@ -93,7 +100,7 @@ def train(
             tenth where the data has fewer than 5,120. A run goes on with as many as it began with.
             Classes that come one after another, as those of a folder, are spread evenly first.
         init: A prior, or its name or folder, whose weights a new run starts from. A U-Net may be
-            larger than the one it starts from.
+            larger than the one it starts from, and is as large where no sizes are given.
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         conditional: Tell the network at times which classes an item may be of, so that
@@ -132,10 +139,13 @@ def train(
     guide = find_teacher(teacher or config.teacher, kind, signals, config.score, root, device)
     config = replace(config, teacher=guide.name if guide else None)
     conditioned = single is None
+    start = None if init is None else find_init(init, root)
+    if start is not None:
+        sizes = sizes_like(kind, start, sizes, config.noise[0])
     if conditional:
         sizes = {**as_mapping(sizes), "classes": count_classes(kind, signals)}
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
-    head = start_from(module, init, root, config.noise[0]) if init is not None else None
+    head = start_from(module, start, config.noise[0]) if start is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
     check_room(folder, state_size(module))
     if isinstance(module, Energy) and not (folder / STATE).exists():
