@@ -117,8 +117,9 @@ def _source(prior: Prior, sigma_min: float) -> Any:
     `sigma_min`, is not far below what the other answers for, that one does.
     """
     source = getattr(prior, "module", None)
-    much = isinstance(source, Experts) and sigma_min >= source.sigma / 2
-    return source.above if isinstance(source, Experts) and much else source
+    if isinstance(source, Experts) and sigma_min >= source.sigma / 2:
+        return source.above
+    return source
 
 
 def start_from(module: nn.Module, prior: Prior, sigma_min: float = 0.0) -> nn.Module | None:
