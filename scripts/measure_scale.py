@@ -1,6 +1,6 @@
 """What docs/scale.md says of workers, memory and processes, measured: each by one command.
 
-    python scripts/measure_scale.py workers     # one and two Dask workers of one thread each
+    python scripts/measure_scale.py workers     # one and two workers of one thread each
     python scripts/measure_scale.py memory      # peak memory of 1,000 and of 10,000 mixtures
     python scripts/measure_scale.py training    # torchrun's two processes, and two threads
 

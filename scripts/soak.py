@@ -5,7 +5,7 @@
 The job is run once undisturbed, then by a process that is killed (SIGKILL) after a random number of
 shards and a random delay, until it has been killed as often as asked for; now and then a byte of a
 shard is changed between two lives. The store must be the same, byte for byte. With --workers it is
-Dask workers that are killed, and the job itself lives.
+worker processes that are killed, and the job itself lives.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def kill_jobs(
 def kill_workers(
     given: torch.Tensor, folder: Path, kills: int, workers: int, chance: random.Random
 ) -> dict[str, int]:
-    """The job on Dask workers, of which one is killed after a random number of shards."""
+    """The job on worker processes, of which one is killed after a random number of shards."""
     import psutil
 
     every = max(1, len(given) // PER_SHARD // (kills + 1))
@@ -129,7 +129,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--shards", type=int, default=300)
-    parser.add_argument("--workers", type=int, help="kill Dask workers instead of the job")
+    parser.add_argument("--workers", type=int, help="kill worker processes instead of the job")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="where to write the counts as JSON")
     args = parser.parse_args()

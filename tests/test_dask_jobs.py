@@ -115,13 +115,13 @@ def test_a_gpu_worker_uses_its_gpu(monkeypatch):
 
 
 def test_several_gpus_are_used_by_default(monkeypatch):
-    from basis.jobs._dask_engine import DaskEngine
     from basis.jobs._engines import ThreadEngine
     from basis.jobs._job import choose_engine
+    from basis.jobs._process_engine import ProcessEngine
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     engine = choose_engine(None, None, "cuda")
-    assert isinstance(engine, DaskEngine) and engine.workers == 3
+    assert isinstance(engine, ProcessEngine) and engine.count == 3
     assert isinstance(choose_engine(None, None, "cpu"), ThreadEngine)
 
 

@@ -1,4 +1,4 @@
-"""Shards on the workers of a Dask cluster: processes here, or machines anywhere.
+"""Shards on the workers of a Dask cluster that somebody else started.
 
 The process that runs the job reads the mixtures and writes the shards; workers compute, and share
 no disk with it. What a worker does depends on nothing but the shard, so that one that is lost costs
@@ -16,10 +16,9 @@ from typing import Any
 
 from basis._errors import BasisError
 from basis.jobs._engines import Tasks
+from basis.jobs._process_engine import TRIES
 from basis.jobs._recipe import Made, Payload, Recipe, own_device, work
 
-TRIES = 10
-"""How often a shard is given to a worker before it is taken to be what kills them."""
 PATIENCE = 600.0
 """Seconds to wait for a scheduler that went away."""
 FIRST_PATIENCE = 20.0
@@ -31,40 +30,18 @@ class DaskEngine:
     """Shards on Dask workers.
 
     Args:
-        scheduler: The address of a scheduler; None starts a cluster on this machine.
-        workers: Processes of the cluster on this machine, one thread each.
+        scheduler: The address of a scheduler.
         patience: Seconds to wait for a scheduler that went away.
     """
 
-    def __init__(
-        self, scheduler: str | None, workers: int | None, patience: float = PATIENCE
-    ) -> None:
-        self.scheduler, self.workers, self.patience = scheduler, workers or 1, patience
+    def __init__(self, scheduler: str, patience: float = PATIENCE) -> None:
+        self.scheduler, self.patience = scheduler, patience
         self.distributed = _import_distributed()
 
     def run(self, recipe: Recipe, tasks: Tasks) -> Iterator[tuple[int, Made]]:
         """Every shard by its index as it is done, in any order."""
-        with contextlib.ExitStack() as stack:
-            address = self.scheduler
-            if address is None:
-                address = stack.enter_context(self._local_cluster()).scheduler_address
-            session = _Session(self, address)
-            stack.callback(session.close)
+        with contextlib.closing(_Session(self, self.scheduler)) as session:
             yield from session.run(recipe, tasks)
-
-    def _local_cluster(self) -> Any:
-        import dask
-
-        # A worker may be lost as often as it likes; who gives up is `TRIES`.
-        with dask.config.set({"distributed.scheduler.allowed-failures": TRIES}):
-            return self.distributed.LocalCluster(
-                n_workers=self.workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                memory_limit=0,
-                silence_logs=50,
-            )
 
     def connect(self, address: str, patience: float) -> Any:
         """A client of the scheduler, which is waited for."""
@@ -104,7 +81,6 @@ class _Session:
         self.client: Any = engine.connect(address, FIRST_PATIENCE)
         self.under_way: dict[int, _UnderWay] = {}
         self.ended: queue.Queue[tuple[int, Any]] = queue.Queue()
-        self.numbered = engine.scheduler is None
 
     def close(self) -> None:
         for held in self.under_way.values():
@@ -149,9 +125,7 @@ class _Session:
 
     def _submit(self, recipe: Recipe, index: int, payload: Payload, tries: int = 0) -> None:
         try:
-            future = self.client.submit(
-                _on_worker, recipe, payload, self.numbered, pure=False, retries=0
-            )
+            future = self.client.submit(_on_worker, recipe, payload, pure=False, retries=0)
         except Exception:  # the connection broke just now; `_check_connection` mends it
             self.under_way[index] = _UnderWay(payload, tries, None)
             return
@@ -197,21 +171,9 @@ class _Session:
             self._submit(recipe, index, held.payload, held.tries)
 
 
-def _on_worker(recipe: Recipe, payload: Payload, numbered: bool) -> Made:
-    """Makes a shard where this runs.
-
-    Args:
-        recipe: How.
-        payload: Of what.
-        numbered: Whether workers have numbers and share the GPUs of one machine.
-    """
-    number: int | None = None
-    if numbered:
-        from distributed import get_worker
-
-        with contextlib.suppress(ValueError, TypeError):
-            number = int(get_worker().name)
-    return work(recipe, payload, own_device(recipe.device, number))
+def _on_worker(recipe: Recipe, payload: Payload) -> Made:
+    """Makes a shard where this runs."""
+    return work(recipe, payload, own_device(recipe.device))
 
 
 def _import_distributed() -> Any:
@@ -219,7 +181,7 @@ def _import_distributed() -> Any:
         import distributed
     except ImportError as error:
         raise BasisError(
-            "workers and schedulers need Dask: pip install 'basis-separation[distributed]'"
+            "the workers of a scheduler need Dask: pip install 'basis-separation[distributed]'"
         ) from error
     return distributed
 

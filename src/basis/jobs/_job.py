@@ -15,6 +15,7 @@ from torch import Tensor
 from basis._errors import BasisError
 from basis.jobs._engines import Engine, ThreadEngine
 from basis.jobs._job_store import JobStore
+from basis.jobs._process_engine import ProcessEngine
 from basis.jobs._recipe import CHAINS, Recipe, block_size, own_device
 from basis.jobs._runner import Job, ShardProgress, run_job, shard_size
 from basis.jobs._streams import ArrayStream, MixtureStream, open_array
@@ -61,7 +62,7 @@ def separate_job(
         alphas, mixing: As in `separate`.
         shard: Mixtures in a shard; rounded up to a whole number of blocks, that is of mixtures
             that are worked on together.
-        workers: Processes of a local Dask cluster; threads of this process by default, or a
+        workers: Worker processes on this machine; threads of this process by default, or a
             process for each of several GPUs.
         scheduler: The address of a Dask scheduler whose workers to use.
         keep_samples: Whether all samples are kept, in `samples`, not only the chosen one.
@@ -185,17 +186,19 @@ def colorize_job(
 
 
 def choose_engine(workers: int | None, scheduler: str | None, device: str) -> Engine:
-    """Who works: threads here, a local cluster, or the workers of a scheduler."""
+    """Who works: threads here, processes here, or the workers of a scheduler."""
     if workers is not None and scheduler is not None:
         raise BasisError("give a number of local workers or a scheduler, not both")
     gpus = torch.cuda.device_count() if device in ("cuda", "auto") else 0
     if gpus > 1 and workers is None and scheduler is None:
         workers = gpus
-    if workers is None and scheduler is None:
-        return ThreadEngine(default_workers(torch.device(own_device(device))))
-    from basis.jobs._dask_engine import DaskEngine
+    if scheduler is not None:
+        from basis.jobs._dask_engine import DaskEngine
 
-    return DaskEngine(scheduler, workers)
+        return DaskEngine(scheduler)
+    if workers is not None:
+        return ProcessEngine(workers)
+    return ThreadEngine(default_workers(torch.device(own_device(device))))
 
 
 def _stream(mixtures: Mixtures, prior: Priors) -> MixtureStream:
