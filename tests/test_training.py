@@ -109,6 +109,39 @@ def test_a_stop_signal_saves_and_says_so(tmp_path):
     assert read_state(tmp_path)[0]["step"] == t.step == 4
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_stopped_run_exports_nothing_and_can_be_finished(tmp_path, capsys, monkeypatch, name):
+    import signal
+
+    from basis.cli import main
+
+    np.save(tmp_path / "data.npy", blobs().numpy())
+    out = tmp_path / "run"
+    words = ["train", "--data", str(tmp_path / "data.npy"), "--out", str(out), "--images", "64"]
+    words += ["--batch", "8", "--widths", "12", "24", "--blocks", "1", "1", "--embedding", "16"]
+    words += ["--variance-images", "0", "--energy-pairs", "0"]
+    step = Trainer.train_step
+
+    def stopped(self):
+        if self.step == 3:
+            os.kill(os.getpid(), getattr(signal, name))
+        return step(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "train_step", stopped)
+        patched.setattr(
+            "basis.training._train.export_prior", lambda *a, **s: pytest.fail("exported")
+        )
+        with pytest.raises(SystemExit) as end:
+            main(words)
+    assert end.value.code == 130
+    told = capsys.readouterr().out
+    assert "stopped at 32 of 64 images; the state is saved, and the same command goes on" in told
+    assert read_state(out)[0]["step"] == 4 and not (out / "card.json").exists()
+    assert main(words) == 0
+    assert load_prior(out).card.training["images_seen"] == 64
+
+
 def test_schedule():
     t = Trainer.__new__(Trainer)
     t.config = TrainConfig(images=1000, batch=10, warmup=100, cooldown=0.5)

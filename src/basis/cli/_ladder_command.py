@@ -15,6 +15,7 @@ from basis.cli._arguments import (
     say,
     training_set,
 )
+from basis.cli._boundary import INTERRUPTED
 from basis.cli._field_flags import add_size_flags, sizes_from
 from basis.families import find_family
 
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
 
     out = out_folder(args.out)
     names = ("batch", "lr", "adam_lr", "warmup", "score", "seed")
-    train_ladder(
+    trained = train_ladder(
         training_set(args),
         out,
         sizes=sizes_from(args, find_family("glow")),
@@ -75,3 +76,5 @@ def run(args: argparse.Namespace) -> None:
         device=device_from(args.device),
         report=say,
     )
+    if trained is None:
+        raise SystemExit(INTERRUPTED)

@@ -15,6 +15,7 @@ from basis.cli._arguments import (
     training_set,
     whole_number,
 )
+from basis.cli._boundary import INTERRUPTED
 from basis.cli._field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
 from basis.families import all_families, find_family
 from basis.training import TrainConfig
@@ -27,8 +28,9 @@ examples:
   basis train --data mnist --architecture energy --init mnist --out runs/energy --lr 0.004
   basis train --data mnist --architecture glow --out runs/glow --width 96 --sigma-max 1.0
 
-A run stopped at any moment (Ctrl-C too) goes on to the step when the same command is given again;
-raise --images to train longer. The folder then holds a prior:
+A run stopped at any moment goes on to the step when the same command is given again; Ctrl-C and
+SIGTERM save its state first, and end it with exit code 130. Raise --images to train longer. The
+folder of a finished run holds a prior:
 basis separate sample --prior runs/mnist
 """
 
@@ -100,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
     out = out_folder(args.out)
     config = settings_from(args, TrainConfig)
     sizes = sizes_from(args, find_family(args.architecture))
-    train(
+    trained = train(
         training_set(args),
         out,
         family=args.architecture,
@@ -119,3 +121,5 @@ def run(args: argparse.Namespace) -> None:
         compiled=args.compile,
         report=say,
     )
+    if trained is None:
+        raise SystemExit(INTERRUPTED)

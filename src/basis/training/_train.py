@@ -80,11 +80,12 @@ def train(
     compiled: bool = False,
     progress: bool = True,
     report: Callable[[str], None] | None = None,
-) -> Prior:
-    """Trains a prior in a folder, from wherever the folder left off, and returns it.
+) -> Prior | None:
+    """Trains a prior in a folder, from wherever the folder left off; None when stopped.
 
     The folder then holds the prior (`basis.load_prior(out)`), the state to go on from, the log and
-    curve.png. Stopped by a signal, it holds the prior so far, and the same call goes on.
+    curve.png. Stopped by SIGINT or SIGTERM, it saves the state at once and exports nothing: a prior
+    that was there before stays. The same call goes on, and exports the prior at the end.
 
     Args:
         data: An `ImageSet`; uint8 values (n, channels, *size) that stand for [0, 1]; or floats of
@@ -178,13 +179,15 @@ def train(
             return load_prior(folder, device=device)
         if trainer.step and trainer.processes.first:
             report(f"going on from step {trainer.step} ({trainer.seen:,} images seen)")
-        complete = trainer.run(progress=progress)
+        if not trainer.run(progress=progress):
+            if trainer.processes.first:
+                seen = f"{trainer.seen:,} of {config.images:,} images"
+                report(f"stopped at {seen}; the state is saved, and the same command goes on")
+            return None
         if not trainer.processes.first:
             trainer.processes.wait()  # for the first one to write the prior
             return load_prior(folder, device=device)
-        if not complete:
-            variance_images = 0
-        elif config.images and (init is None or head is not None):
+        if config.images and (init is None or head is not None):
             # A short trial does not wait for long; only a head from nothing on a trained network
             # needs all of it, and a run that trains nothing else is there for it.
             variance_images = min(variance_images, trainer.seen)
@@ -198,14 +201,11 @@ def train(
             teacher=guide,
             progress=progress,
         )
-        if complete and energy_pairs > 0 and len(signals.values) - kept >= 8:
+        if energy_pairs > 0 and len(signals.values) - kept >= 8:
             # Separating a pair costs about what training on 64 images does: no longer than the run.
             pairs = min(energy_pairs, trainer.seen // 64) if config.images else energy_pairs
             _measure(folder, as_floats(signals.values[kept:]), pairs, device, report)
         curve = f"  curve: {plot_log(folder)}" if trainer.step else ""
-        if not complete:
-            seen = f"{trainer.seen:,} of {config.images:,} images"
-            report(f"stopped at {seen}; the same command goes on")
         report(f"prior: {folder}{curve}")
         trainer.processes.wait()
         return load_prior(folder, device=device)
