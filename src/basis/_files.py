@@ -112,6 +112,15 @@ def check_replaceable(path: str | Path) -> None:
         raise BasisError(f"cannot write {path}: it is a folder")
 
 
+def check_no_link(path: str | Path) -> None:
+    """Refuses a symbolic link in place of a folder inside an output folder.
+
+    Files written through it, and files removed through it, would lie outside of the output.
+    """
+    if os.path.islink(path):
+        raise BasisError(f"{path} is a symbolic link; remove it, or name another output folder")
+
+
 def is_input(path: str | Path) -> bool:
     """Whether a path names a file that is protected as an input."""
     return _identity(path) in _inputs

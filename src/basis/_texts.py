@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["markdown_cell", "markdown_code", "one_line", "printable"]
+__all__ = ["markdown_cell", "markdown_code", "one_line", "printable", "shown"]
 
 _LONGEST = 400
+_MOVES = re.compile(r"(?:[\r\n ]|\x1b\[A)*")
 _MARKUP = {"|": "\\|", "<": "&lt;", "`": "\\`", "](": "\\]("}
 """What would end a cell, begin a tag or code, or make a link or a picture."""
 
@@ -18,6 +19,20 @@ def printable(text: object) -> str:
     writing, and the halves of characters that stand for bytes of file names that are no UTF-8.
     """
     return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
+
+
+def shown(text: str) -> str:
+    """The text as it may reach a terminal: `printable`, but with its lines and tabs kept.
+
+    What progress bars write is kept too: a carriage return at the beginning, and writes of nothing
+    but moves of the cursor up, to the left and to the next line.
+    """
+    if text.isprintable() or _MOVES.fullmatch(text):
+        return text
+    first = "\r" if text.startswith("\r") else ""
+    return first + "".join(
+        c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text[len(first) :]
+    )
 
 
 def one_line(error: object, most: int = _LONGEST) -> str:

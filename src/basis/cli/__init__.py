@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from basis._texts import printable
 from basis._version import __version__
-from basis.cli._boundary import escape_streams, guarded
+from basis.cli._boundary import escaped_streams, guarded
 
 _COMMANDS = {
     "separate": "pull mixtures apart: sources, a panel picture and a record",
@@ -45,8 +45,11 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line; returns the exit code (2 for input that cannot be used)."""
-    escape_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
+    with escaped_streams():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(words: list[str]) -> int:
     parser = _Parser(
         prog="basis",
         description="Source separation with deep generative priors: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,6 +85,11 @@ def say(line: object) -> None:
     obeys) is shown, not obeyed.
     """
     print(printable(line))
+
+
+def warn(line: object) -> None:
+    """Prints one line to stderr, escaped like those of `say`."""
+    print(printable(line), file=sys.stderr)
 
 
 def thread_count(text: str) -> int:

@@ -8,14 +8,14 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from basis._errors import BasisError
 from basis._files import check_replaceable, protected
-from basis._texts import one_line, printable
+from basis._texts import one_line, printable, shown
 
 UNUSABLE, UNEXPECTED, INTERRUPTED = 2, 70, 130
 """Exit codes: input that cannot be used; a fault of this program; Ctrl-C."""
@@ -66,12 +66,40 @@ def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any])
     return 0
 
 
-def escape_streams() -> None:
-    """Lets output pass through a terminal of any encoding: what it cannot show is escaped."""
+@contextmanager
+def escaped_streams() -> Iterator[None]:
+    """Escapes all output within the block: what a terminal would obey, or cannot show.
+
+    File names, cards and messages of libraries may hold the codes of a terminal.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    with ExitStack() as stack:
+        if sys.stdout is not None:
+            stack.enter_context(redirect_stdout(_Escaped(sys.stdout)))
+        if sys.stderr is not None:
+            stack.enter_context(redirect_stderr(_Escaped(sys.stderr)))
+        yield
+
+
+class _Escaped:
+    """A text stream whose writes are escaped; everything else is that of the stream itself."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _tell(args: argparse.Namespace, line: str, code: int) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis._errors import BasisError
-from basis.cli._arguments import natural, say, thread_count
+from basis._files import check_no_link
+from basis.cli._arguments import natural, say, thread_count, warn
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MANY = 1000
 """More items than this are a job without being asked."""
+_PICTURES = "pictures"  # the folder of single pictures in a job's folder
 _EVERY = 30.0  # seconds between lines where there is no terminal
 
 
@@ -37,7 +39,7 @@ def add_job_flags(parser: argparse.ArgumentParser, *, samples: bool = True) -> N
     group.add_argument("--job", action="store_true", help="run fewer items as a job too")
     group.add_argument("--shard", type=natural, metavar="N", help="items in a shard (64)")
     group.add_argument(
-        "--workers", type=thread_count, metavar="N", help="processes of a local Dask cluster"
+        "--workers", type=thread_count, metavar="N", help="worker processes on this machine"
     )
     group.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler"
@@ -132,6 +134,8 @@ def run_job_command(
         inputs: The argument that names the items.
         job: Starts it, given how it is cut, where it computes and what run.json says.
     """
+    if args.pictures:
+        check_no_link(Path(args.out) / _PICTURES)
     with shard_progress(label) as progress:
         return job(
             shard=args.shard,
@@ -171,12 +175,13 @@ def write_pictures(
 
     from basis.panels import write_picture
 
+    check_no_link(out / _PICTURES)
     values, names = store[array], store.names
     for index in range(len(store)):
         if index not in store.failures:
             name = item_name(store, index, names)
             for i, image in enumerate(torch.from_numpy(values[index].copy())):
-                write_picture(out / "pictures" / f"{name}-{kind}{i + 1}.png", picture(image))
+                write_picture(out / _PICTURES / f"{name}-{kind}{i + 1}.png", picture(image))
 
 
 def print_end(command: str, store: JobStore) -> None:
@@ -190,10 +195,9 @@ def _print_failures(command: str, store: JobStore) -> None:
     if failures:
         first, reason = next(iter(sorted(failures.items())))
         name = store.names[first] if store.names else f"number {first + 1}"
-        print(
+        warn(
             f"basis {command}: warning: {len(failures)} of {len(store)} could not be used "
-            f"(listed in {store.folder / 'store.json'}); the first is {name}: {reason}",
-            file=sys.stderr,
+            f"(listed in {store.folder / 'store.json'}); the first is {name}: {reason}"
         )
 
 

@@ -8,6 +8,7 @@ from importlib import resources
 
 from basis._discover import module_names
 from basis._errors import BasisError
+from basis._files import check_no_link
 from basis.cli._arguments import add_root, add_seed_and_device, device_from, out_folder, say
 
 _ROOM = "reproduce/tables"
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
     if args.data not in ("mnist", "sample"):
         raise BasisError(f"--data takes mnist or sample, not {args.data}")
     out = out_folder(args.out)
+    check_no_link(out / "cache")
     with tqdm(
         total=1.0,
         leave=False,

@@ -56,7 +56,7 @@ def print_estimates(names: Sequence[str], result: Result) -> None:
         return
     for name, alphas in list(zip(names, result.alphas.tolist(), strict=True))[:_SHOWN]:
         told = " ".join(f"{a:.3f}" for a in alphas if a)
-        print(f"{name}: {sum(a != 0 for a in alphas)} sources, weights {told}")
+        print(f"{printable(name)}: {sum(a != 0 for a in alphas)} sources, weights {told}")
     if len(names) > _SHOWN:
         print(f"{len(names) - _SHOWN} more mixtures; run.json has them all")
 

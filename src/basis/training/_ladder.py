@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from basis._devices import find_device
 from basis._figures import new_figure, save_figure
-from basis._files import check_room
+from basis._files import check_no_link, check_room
 from basis.data import ImageSet
 from basis.families import describe_module, find_family
 from basis.nn import Glow, GlowConfig
@@ -79,6 +79,8 @@ def train_ladder(
     """
     folder, report = Path(out), report or (lambda line: None)
     signals = as_signals(data, None, None)
+    for number in range(len(sigmas) + 1):
+        check_no_link(folder / _folder(number))
     check_folder(folder, str(Path(_folder(0), STATE)))
     kept = split_size(signals, held_out, folder / _folder(0))
     device = find_device(device)
