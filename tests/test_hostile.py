@@ -21,7 +21,7 @@ from test_cli import fails as refused
 
 from basis import BasisError
 from basis._files import check_room, protected, sha256, whole_file, write_text
-from basis._texts import markdown_cell, one_line, printable
+from basis._texts import markdown_cell, one_line, printable, shown
 from basis.cli import main
 from basis.data import load_images, read_image
 from basis.store import add_prior, list_priors, load_prior, save_prior, write_prior
@@ -842,3 +842,119 @@ def test_a_scheduler_without_noise_levels_is_refused():
             from_diffusers(network, diffusers.DDPMScheduler())
     with pytest.raises(BasisError, match="do not rise"):
         DiffusersDenoiser(network, diffusers.DDPMScheduler(beta_start=0.0, beta_end=0.0))
+
+
+# Files of others that are larger or odder than they look ---------------------------------------
+
+
+def test_text_reaches_the_terminal_without_its_codes(tmp_path, capsys):
+    assert shown("a\x1b[2J\x9b1m\u202eb\n\tc") == "a\\x1b[2J\\x9b1m\\u202eb\n\tc"
+    assert shown("50 %\rall is well") == "50 %\\rall is well"
+    for bar in ("\r 50%|████    | 1/2", "\x1b[A", "\n\n", "\r      \r"):
+        assert shown(bar) == bar
+    out = sys.stdout
+    assert main(["separate", str(tmp_path / "a\x1b[2J.png")]) == 2
+    assert sys.stdout is out and "\x1b" not in capsys.readouterr().err
+
+
+def test_everything_that_a_command_prints_is_escaped(capsys, monkeypatch):
+    def run(args):
+        print("name\x1b[2J")
+        print("name\x1b]0;x\x07", file=sys.stderr)
+
+    monkeypatch.setattr("basis.cli._data_command.run", run)
+    assert main(["data"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("name\\x1b[2J\n", "name\\x1b]0;x\\x07\n")
+
+
+def test_files_of_many_arrays_are_not_listed_whole(tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for i in range(3000):
+            archive.writestr(f"{i:04d}" + "x" * 60, b"no array")
+    told = refused(capsys, "separate", tmp_path / "a.npz", "--out", tmp_path / "out")
+    assert "2,992 more" in told and len(told) < 1000
+    np.savez(tmp_path / "b.npz", **{f"n{i}": np.zeros(1) for i in range(20)})
+    told = refused(capsys, "separate", tmp_path / "b.npz", "--out", tmp_path / "out")
+    assert "12 more" in told
+
+
+def test_huge_pictures_are_refused_before_they_are_decoded(tmp_path, capsys, monkeypatch):
+    from basis import separate
+
+    path = tmp_path / "a.png"
+    Image.new("1", (5001, 5000)).save(path)
+    with monkeypatch.context() as patched:
+        patched.setattr("basis.data._pictures._plain_mode", lambda *a: pytest.fail("decoded"))
+        says = "5001x5000 pixels; at most 24 megapixels"
+        words = ["separate", path, "--out", tmp_path / "out"]
+        assert says in refused(capsys, *words)
+        assert says in refused(capsys, *words, "--job")
+        with pytest.raises(BasisError, match=says):
+            separate(str(path), "mnist")
+    assert read_image(path).shape == (1, 5000, 5001)  # what is not separated is not limited
+    quick = ["--sampler", "gibbs", "--steps", "1", "--resize"]
+    assert main([str(word) for word in (*words, *quick)]) == 0  # what is made small is neither
+
+
+@LINUX
+def test_broken_tiffs_are_one_line(tmp_path):
+    path = tmp_path / "a.tif"
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64), "uint8")
+    Image.fromarray(pixels).save(path, compression="tiff_lzw")
+    data = bytearray(path.read_bytes())
+    data[8:200] = b"\xff" * 192
+    path.write_bytes(data)
+    words = ["separate", str(path), "--out", str(tmp_path / "out")]
+    done = forked(tmp_path / "fork", lambda: main(words))
+    assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
+    # What follows reaches stderr again.
+    done = forked(tmp_path / "fork", lambda: main(words) + os.write(2, b"told\n"))
+    assert "told" in done.err.splitlines() and len(done.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda t: t.to_sparse(), lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+     lambda t: t.to(torch.complex64)],
+    ids=["sparse", "quantized", "complex"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["begin_conv.weight", "normalizer.embed.weight"])
+@pytest.mark.filterwarnings("ignore")
+def test_weights_that_are_not_dense_numbers_are_refused(tmp_path, capsys, make, name):
+    from basis.nn import NCSN, NCSNConfig
+
+    state = dict(NCSN(NCSNConfig(size=8, width=4, levels=3)).state_dict())
+    state[name] = make(state[name])
+    torch.save([{f"module.{n}": t for n, t in state.items()}], tmp_path / "n.pth")
+    told = refused(capsys, "convert", "ncsn", tmp_path / "n.pth", "--out", tmp_path / "o")
+    assert "is sparse, quantized, complex" in told
+
+
+def test_conversions_replace_no_other_prior(tmp_path, capsys):
+    from basis.nn import NCSN, NCSNConfig
+
+    network = NCSN(NCSNConfig(size=8, width=4, levels=3))
+    torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
+    words = ["convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "o"]
+    assert main([str(word) for word in words]) == 0
+    capsys.readouterr()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()}
+    assert "holds a prior already" in refused(capsys, *words)
+    glow = ["convert", "glow", tmp_path / "none", "--size", 8, "--out", tmp_path / "o"]
+    assert "holds a prior already" in refused(capsys, *glow)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()} == before
+
+
+@pytest.mark.parametrize("steps", [10**9, 0, -5, 1e9, "x", True])
+def test_schedulers_of_any_number_of_steps_are_refused(steps):
+    pytest.importorskip("diffusers")
+    from basis.adapters._diffusers_files import build_diffusers
+
+    network = {"sample_size": 8, "in_channels": 1, "out_channels": 1, "norm_num_groups": 4,
+               "block_out_channels": [8], "layers_per_block": 1, "add_attention": False,
+               "down_block_types": ["DownBlock2D"], "up_block_types": ["UpBlock2D"]}  # fmt: skip
+    scheduler = {"_class_name": "DDPMScheduler", "num_train_timesteps": steps}
+    found = in_time(20, lambda: build_diffusers(network, scheduler))
+    assert isinstance(found, BasisError) and "from 1 to 100,000" in str(found)
+    assert len(build_diffusers(network, scheduler | {"num_train_timesteps": 50}).table) == 50

@@ -1,12 +1,17 @@
 """A job whose own files were damaged: it goes on, or says in one line why not; it never hangs."""
 
 import json
+import multiprocessing
 import os
+import shutil
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from test_cli import fails as refused
 from test_hostile import in_time
 from test_jobs import stopping_after
 
@@ -198,3 +203,155 @@ def test_more_workers_than_a_machine_can_start(capsys, tmp_path):
     with pytest.raises(SystemExit) as stop:
         main(["separate", "sample", "--job", "--workers", "999999", "--out", str(tmp_path)])
     assert stop.value.code == 2 and "at most" in capsys.readouterr().err
+
+
+# Links -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory):
+    """A folder outside of every output, with a file that a job would take for one of its own."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / ".mine.safetensors").write_text("mine\n")
+    yield folder
+    assert [path.name for path in folder.iterdir()] == [".mine.safetensors"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_linked_folder_of_shards_is_refused(stopped, elsewhere, begun):
+    folder, go_on = stopped
+    shutil.rmtree(folder / "shards")
+    if not begun:
+        (folder / "job.json").unlink()
+    (folder / "shards").symlink_to(elsewhere)
+    with pytest.raises(BasisError, match="shards is a symbolic link; remove it"):
+        go_on()
+    assert (folder / "shards").is_symlink()
+
+
+def test_a_linked_folder_of_pictures_is_refused_before_the_work(
+    tmp_path, elsewhere, capsys, monkeypatch
+):
+    (tmp_path / "pictures").symlink_to(elsewhere)
+    monkeypatch.setattr("basis.jobs.separate_job", lambda *a, **s: pytest.fail("ran"))
+    words = ["separate", "sample", "--count", "2", "--job", "--pictures", "--out", tmp_path]
+    assert "pictures is a symbolic link" in refused(capsys, *words)
+
+
+def test_linked_folders_of_other_runs_are_refused(tmp_path, elsewhere, capsys):
+    (tmp_path / "level-03").symlink_to(elsewhere)
+    (tmp_path / "cache").symlink_to(elsewhere)
+    words = ["ladder", "--data", "sample", "--first", "128", "--each", "128", "--out", tmp_path]
+    assert "level-03 is a symbolic link" in refused(capsys, *words)
+    again = ["reproduce", "teaser", "--data", "sample", "--out", tmp_path]
+    assert "cache is a symbolic link" in refused(capsys, *again)
+
+
+# Folders of pictures -----------------------------------------------------------------------------
+
+QUICK = ["--job", "--prior", "mnist", "--sampler", "gibbs", "--steps", "2", "--samples", "1"]
+
+
+@pytest.fixture
+def folder_job(tmp_path, capsys):
+    """Separates one good picture and one broken one of this name; returns what was printed."""
+    (tmp_path / "in").mkdir()
+    Image.new("L", (28, 28), 90).save(tmp_path / "in" / "good.png")
+
+    def run(name):
+        with open(os.path.join(os.fsencode(tmp_path / "in"), name), "wb") as file:
+            file.write(b"no picture")
+        assert main(["separate", str(tmp_path / "in"), *QUICK, "--out", str(tmp_path / "o")]) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+@PIPES
+def test_names_of_broken_pictures_do_not_reach_the_terminal_as_codes(folder_job, tmp_path):
+    told = folder_job(b"a\x1b]0;title\x07\x1b[2J.png")
+    assert "1 of 2 could not be used" in told.err and "\\x1b]0;title\\x07" in told.err
+    assert not {"\x1b", "\x07"} & set(told.err + told.out)
+    # The failures of a store are text that anybody may have edited.
+    record = json.loads((tmp_path / "o" / "store.json").read_text())
+    record["failures"] = dict.fromkeys(record["failures"], "x\x1b[2J\nbasis: all is well")
+    (tmp_path / "o" / "store.json").write_text(json.dumps(record))
+    told = folder_job(b"a\x1b]0;title\x07\x1b[2J.png")
+    assert "\\x1b[2J\\nbasis: all is well" in told.err and "\x1b" not in told.err
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="file names of any bytes")
+def test_a_broken_picture_with_a_name_of_other_bytes_fails_alone(folder_job, tmp_path):
+    assert "1 of 2 could not be used" in folder_job(b"bad\xff.png").err
+    assert len(open_store(tmp_path / "o").failures) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"count": 10**30}, {"count": 2**63}, {"failures": {"9" * 5000: "x"}},
+     {"failures": {"0" * 5000: "x"}}],
+)  # fmt: skip
+def test_huge_numbers_in_the_record_of_a_store_are_refused(mixtures, tmp_path, change):
+    torch.manual_seed(0)
+    own = prior()
+    separate_job(mixtures, own, tmp_path, **SETTINGS)
+    record = json.loads((tmp_path / "store.json").read_text())
+    (tmp_path / "store.json").write_text(json.dumps(record | change))
+    with pytest.raises(BasisError, match="not the record of a job") as told:
+        separate_job(mixtures, own, tmp_path, **SETTINGS)
+    assert len(str(told.value)) < 1000 and "\n" not in str(told.value)
+
+
+def test_a_store_of_another_number_of_mixtures_is_made_again(mixtures, tmp_path, capsys):
+    torch.manual_seed(0)
+    own = prior()
+    separate_job(mixtures, own, tmp_path, **SETTINGS)
+    record = json.loads((tmp_path / "store.json").read_text())
+    (tmp_path / "store.json").write_text(json.dumps(record | {"count": 2**40}))
+    assert len(separate_job(mixtures, own, tmp_path, **SETTINGS)) == 24
+    assert "made again" in capsys.readouterr().err
+
+
+# Workers -----------------------------------------------------------------------------------------
+
+
+def test_local_workers_listen_on_no_port(mixtures, tmp_path):
+    psutil = pytest.importorskip("psutil")
+    listening, alive = [], []
+
+    def look(progress):
+        me = psutil.Process()
+        for process in (me, *me.children(recursive=True)):
+            found = process.net_connections(kind="tcp")
+            listening.extend(c.laddr for c in found if c.status == psutil.CONN_LISTEN)
+            alive.append(process.pid)
+
+    before = {c.laddr for c in psutil.Process().net_connections(kind="tcp")}
+    store = separate_job(mixtures, prior(), tmp_path, workers=1, progress=look, **SETTINGS)
+    assert len(store) == 24 and len(set(alive)) > 1
+    assert set(listening) <= before
+
+
+class Fatal(GaussianMixture):
+    """Ends the process that asks it."""
+
+    def denoise(self, x, sigma):
+        os._exit(3)
+
+
+def test_a_shard_that_ends_every_worker_is_given_up(mixtures, tmp_path, monkeypatch):
+    from basis.jobs import _process_engine
+
+    monkeypatch.setattr(_process_engine, "TRIES", 2)
+    fatal = Fatal(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), low=0.0, high=1.0)
+    with pytest.raises(BasisError, match="shard 0 was given to workers 2 times"):
+        separate_job(mixtures, fatal, tmp_path, workers=1, **SETTINGS)
+    assert not multiprocessing.active_children()
+
+
+def test_priors_that_cannot_be_sent_to_workers_are_one_line(mixtures, tmp_path):
+    own = prior()
+    own.lock = threading.Lock()
+    with pytest.raises(BasisError, match="cannot be sent to worker processes") as told:
+        separate_job(mixtures, own, tmp_path, workers=1, **SETTINGS)
+    assert "\n" not in str(told.value)

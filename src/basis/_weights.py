@@ -66,6 +66,12 @@ def tensors_of(state: Any, path: Path) -> dict[str, Tensor]:
         isinstance(n, str) and isinstance(t, Tensor) for n, t in state.items()
     ):
         raise BasisError(f"{path} does not hold a state of tensors")
+    for name, t in state.items():
+        if t.layout != torch.strided or t.is_quantized or t.is_complex() or t.is_meta:
+            raise BasisError(
+                f"{path}: the tensor {name!r:.60} is sparse, quantized, complex or without "
+                "values; dense tensors of real numbers are accepted"
+            )
     return state
 
 

@@ -13,6 +13,8 @@ from basis._weights import build_fitting, put_weights, read_weights
 from basis.adapters._diffusers import DiffusersDenoiser
 
 WEIGHTS = "diffusion_pytorch_model"
+MOST_STEPS = 100_000
+"""Time steps that a scheduler may have: each is a row of its tables, and most have 1,000."""
 _PLACES = (
     ("unet/config.json", "scheduler/scheduler_config.json"),
     ("config.json", "scheduler_config.json"),
@@ -37,6 +39,12 @@ def build_diffusers(
     if kind != "UNet2DModel":
         raise BasisError(f"a {kind} is not supported: unconditional UNet2DModel models are")
     name = str(scheduler.get("_class_name"))
+    steps = scheduler.get("num_train_timesteps", 1000)
+    if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+        raise BasisError(
+            f"num_train_timesteps of a scheduler must be from 1 to {MOST_STEPS:,}, "
+            f"not {steps!r:.40}"
+        )
     made = getattr(diffusers, name, None) if name.endswith("Scheduler") else None
     if made is None:
         raise BasisError(f"scheduler {name!r} is not one of diffusers' own")

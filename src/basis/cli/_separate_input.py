@@ -98,9 +98,10 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> Input:
     """Mixtures from files; with several rows of weights, so many files are one observation."""
     import torch
 
-    from basis.data import MixtureFile, read_mixture, read_observation
+    from basis.data import MOST_PIXELS, MixtureFile, read_mixture, read_observation
 
-    files = [read_mixture(path, dims=len(prior.shape) - 1) for path in args.inputs]
+    most = None if args.resize else MOST_PIXELS
+    files = [read_mixture(path, dims=len(prior.shape) - 1, most=most) for path in args.inputs]
     fit = {name: getattr(args, name) for name in ("convert", "invert", "resize")}
     wanted = (1 if args.grey else prior.shape[0], *prior.shape[1:])
     for i, file in enumerate(files):

@@ -109,7 +109,7 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
 
 def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
     """Files, each brought to what the prior needs as far as the flags ask for it."""
-    from basis.data import fit_observation, read_mixture
+    from basis.data import MOST_PIXELS, fit_observation, read_mixture
     from basis.jobs import FileStream, FittedStream, open_array
 
     dims = len(prior.shape) - 1
@@ -124,7 +124,7 @@ def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
         return FittedStream(stream, fit) if any(asked.values()) else stream
 
     def read(path: Path) -> Tensor:
-        found = read_mixture(path, dims=dims).mixture
+        found = read_mixture(path, dims=dims, most=None if args.resize else MOST_PIXELS).mixture
         if len(found) != 1:
             raise BasisError(f"{path} holds {len(found)} mixtures; one of each file is taken here")
         return fit(found[0])

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
         open_mixtures,
         read_observation,
     )
-    from basis.data._pictures import read_image
+    from basis.data._pictures import MOST_PIXELS, read_image
     from basis.data._places import NAMES, Split, data_root
 
 __all__ = [
+    "MOST_PIXELS",
     "NAMES",
     "PUBLISHED",
     "CatalogueEntry",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "MOST_PIXELS": "_pictures",
     "NAMES": "_places",
     "PUBLISHED": "_download",
     "CatalogueEntry": "_catalogue",

@@ -14,6 +14,8 @@ from basis._errors import BasisError
 from basis._reading import check_fits_memory, check_regular, reading
 
 NUMPY = (".npy", ".npz")
+_NAMED = 8
+"""Arrays of a file that an error names."""
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -31,7 +33,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     # np.load hands out members that are not arrays as raw bytes
     strays = [key for key, value in arrays.items() if not isinstance(value, np.ndarray)]
     if strays or not arrays:
-        raise BasisError(f"{path} holds {', '.join(strays) or 'nothing'} instead of arrays")
+        raise BasisError(f"{path} holds {_listed(strays) or 'nothing'} instead of arrays")
     return arrays
 
 
@@ -82,6 +84,13 @@ def pick(arrays: dict[str, np.ndarray], keys: Iterable[str], path: Path) -> np.n
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     raise BasisError(
-        f"{path} holds arrays named {', '.join(sorted(arrays))}; "
+        f"{path} holds arrays named {_listed(sorted(arrays))}; "
         f"one named {' or '.join(keys)} is needed, or a single array of any name"
     )
+
+
+def _listed(names: list[str]) -> str:
+    """The first few of the names, and how many more there are."""
+    shown = ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown

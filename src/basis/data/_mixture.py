@@ -80,15 +80,17 @@ def read_array(path: str | Path, *, dims: int | None = None) -> Tensor:
     return _mixture(load_arrays(path), path, dims)
 
 
-def read_mixture(path: str | Path, *, dims: int | None = None) -> MixtureFile:
+def read_mixture(
+    path: str | Path, *, dims: int | None = None, most: int | None = None
+) -> MixtureFile:
     """Mixtures from an image file (one of them), an .npy, or an .npz.
 
     An .npz may hold `mixture` with `sources` (n, k, C, *size) and `alphas` (k,), or one array of
-    any name. `dims` is that of `read_array`.
+    any name. `dims` is that of `read_array`, `most` that of `read_image`.
     """
     path = Path(path)
     if path.suffix.lower() not in NUMPY:
-        return MixtureFile(read_image(path)[None])
+        return MixtureFile(read_image(path, most=most)[None])
     arrays = load_arrays(path)
     mixture = _mixture(arrays, path, dims)
     sources, alphas = (

@@ -26,18 +26,23 @@ _ACCEPTED = "a path, a picture, a numpy array or a tensor (or a list of them)"
 _SAME = 1e-6  # channels that differ by less are one grey channel
 
 
-def open_mixtures(given: Any, dims: int | None = None) -> tuple[list[Any], list[float] | None]:
+def open_mixtures(
+    given: Any, dims: int | None = None, most: int | None = None
+) -> tuple[list[Any], list[float] | None]:
     """The parts of what was given, its files read, and the weights that files bring.
 
     Args:
         given: As `read_observation` takes it.
         dims: The axes of a signal's size in files, as `read_mixture` takes it.
+        most: The pixels that a picture in a file may have.
     """
     parts = list(given) if isinstance(given, list | tuple) else [given]
     if not parts or any(isinstance(part, list | tuple | int | float) for part in parts):
         raise BasisError(f"the mixture must be {_ACCEPTED}, not {_name(given)}")
     parts = [
-        read_mixture(Path(part), dims=dims) if isinstance(part, str | os.PathLike) else part
+        read_mixture(Path(part), dims=dims, most=most)
+        if isinstance(part, str | os.PathLike)
+        else part
         for part in parts
     ]
     known = [part.alphas for part in parts if isinstance(part, MixtureFile)]

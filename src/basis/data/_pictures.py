@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,14 +29,20 @@ from basis.data._pixels import (
     to_channels,
 )
 
+MOST_PIXELS = 24_000_000
+"""Pixels of a picture that is separated as it is, in tiles: larger ones take very long."""
 
-def read_image(path: str | Path, *, channels: int | None = None) -> Tensor:
+_REDIRECTING = threading.Lock()
+
+
+def read_image(path: str | Path, *, channels: int | None = None, most: int | None = None) -> Tensor:
     """One picture as float32 (c, h, w).
 
     Image files come out in [0, 1], grey with one channel and colour with three; 16-bit grey keeps
     its precision. Alpha is dropped, palettes are resolved, the EXIF orientation is applied. An
     .npy or .npz (array `image`, or the only one) comes out as it is if float, since it may be a
-    mixture beyond 1, and divided by 255 if uint8. `channels` 1 or 3 converts.
+    mixture beyond 1, and divided by 255 if uint8. `channels` 1 or 3 converts. An image file of
+    more than `most` pixels is refused before it is decoded.
     """
     check_channels(channels)
     path = Path(path)
@@ -40,7 +51,7 @@ def read_image(path: str | Path, *, channels: int | None = None) -> Tensor:
         if len(array) != 1:
             raise BasisError(f"{path} holds {len(array)} images; one is needed here")
         return to_channels(as_floats(array[0], path), channels)
-    return to_channels(as_floats(picture_pixels(open_picture(path)), path), channels)
+    return to_channels(as_floats(picture_pixels(open_picture(path, most)), path), channels)
 
 
 def open_bytes(path: Path) -> Image.Image:
@@ -62,21 +73,27 @@ def _rounded(image: Image.Image, path: Path) -> Image.Image:
     return Image.fromarray(as_bytes(np.asarray(image), path)) if image.mode == "F" else image
 
 
-def open_picture(path: Path) -> Image.Image:
+def open_picture(path: Path, most: int | None = None) -> Image.Image:
     """A picture decoded and upright, of mode L, RGB, or F.
 
-    F is grey deeper than 8 bits, scaled to [0, 1].
+    F is grey deeper than 8 bits, scaled to [0, 1]. A picture of more than `most` pixels is refused
+    before it is decoded.
     """
     check_regular(path)
-    return _decode(path, path)
+    return _decode(path, path, most)
 
 
-def _decode(source: Path | BinaryIO, path: Path) -> Image.Image:
+def _decode(source: Path | BinaryIO, path: Path, most: int | None = None) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source, formats=FORMATS) as file:
+            with Image.open(source, formats=FORMATS) as file, _quiet_decoder(file.format):
+                if most is not None and file.width * file.height > most:
+                    raise BasisError(
+                        f"{path} has {file.width}x{file.height} pixels; at most "
+                        f"{most / 1e6:g} megapixels are accepted here: cut it, or make it smaller"
+                    )
                 return _plain_mode(ImageOps.exif_transpose(file), path)
     except (BasisError, MemoryError):
         raise
@@ -89,6 +106,30 @@ def _decode(source: Path | BinaryIO, path: Path) -> Image.Image:
             f"{path} is not an image that can be read ({type(error).__name__}); "
             f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
         ) from error
+
+
+@contextmanager
+def _quiet_decoder(kind: str | None) -> Iterator[None]:
+    """Keeps libtiff from writing to stderr what is wrong with a file: an exception says so too.
+
+    libtiff writes to the file descriptor itself, which belongs to the whole process: only one
+    thread at a time redirects it, and only while a TIFF is decoded.
+    """
+    if kind != "TIFF":
+        yield
+        return
+    with _REDIRECTING, ExitStack() as stack:
+        try:
+            sys.stderr.flush()
+            kept = os.dup(2)
+        except (AttributeError, OSError, ValueError):  # there is no stderr
+            yield
+            return
+        stack.callback(os.close, kept)
+        stack.callback(os.dup2, kept, 2)
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
 
 
 def _plain_mode(image: Image.Image, path: Path | str) -> Image.Image:

@@ -25,6 +25,8 @@ from basis.jobs._shards import Shards, one_line
 
 NAMES = "names.txt"
 _FILE = re.compile(r"[a-z]{1,32}\.npy|names\.txt")
+_MOST = 1 << 48
+"""Mixtures that a store may say it has: more than any disk holds, and few enough for `len`."""
 _AGAIN = "run the job again, which makes anew what was damaged"
 
 
@@ -110,14 +112,15 @@ def _complaint(about: Any) -> str:
         if type(about.get(key)) is not kind:
             return f"its {key} is no {kind.__name__}"
     count = about["count"]
-    if count < 1:
-        return f"its count is {count}"
+    if not 1 <= count <= _MOST:
+        return f"its count is {count!s:.40}"
     for name, known in about["files"].items():
         # Names lead to files: those of ours alone, so that none lies elsewhere.
         if not _FILE.fullmatch(name) or not isinstance(known, str):
             return f"its files have {name!r:.60}"
     for index, reason in about["failures"].items():
-        if not (index.isascii() and index.isdigit() and int(index) < count):
+        digits = len(index) <= len(str(count)) and index.isascii() and index.isdigit()
+        if not (digits and int(index) < count):
             return f"its failures have {index!r:.60}"
         if not isinstance(reason, str):
             return f"its failure {index} is no text"

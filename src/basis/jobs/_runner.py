@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from basis._errors import BasisError
-from basis._files import write_text
+from basis._files import check_no_link, write_text
 from basis._locks import folder_lock
 from basis._run_folder import STORE, RunFolder, remove_files
 from basis._version import __version__
@@ -76,7 +76,7 @@ def run_job(
         found = survey(job.stream)
         settings = json.loads(json.dumps({**job.settings, **_versions()}, default=str))
         identity, shards = _open_shards(job, found, settings)
-        known = _finished(job.folder, shards.job)
+        known = _finished(job.folder, shards.job, shards.count)
         if known is not None:
             shards.remove()
             if progress is not None:
@@ -120,7 +120,10 @@ _OURS = re.compile(
 
 
 def _check_places(folder: Path) -> None:
-    """Refuses a folder where a file of the job's is a folder, a pipe or a device."""
+    """Refuses a folder where a file of the job's is a folder, a pipe or a device, or where its
+    folder of shards is a symbolic link.
+    """
+    check_no_link(folder / FOLDER)
     for path in folder.iterdir():
         if _RESULTS.fullmatch(path.name) and path.exists() and not path.is_file():
             raise BasisError(f"{path} is no regular file; remove it, or give another --out")
@@ -174,12 +177,12 @@ def _open_shards(
     return identity, Shards(job.folder / FOLDER, mark, len(job.stream), size)
 
 
-def _finished(folder: Path, mark: str) -> JobStore | None:
+def _finished(folder: Path, mark: str, count: int) -> JobStore | None:
     """The store of this job, as long as it is whole; a damaged one is removed."""
     if not (folder / STORE).is_file():
         return None
     store = open_store(folder)
-    if store.about["job"] == mark and not store.damaged():
+    if store.about["job"] == mark and len(store) == count and not store.damaged():
         return store
     (folder / STORE).unlink()
     print(f"basis: {folder} was damaged after it was finished; it is made again", file=sys.stderr)

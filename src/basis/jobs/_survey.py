@@ -41,7 +41,7 @@ def survey(stream: MixtureStream, progress: Callable[[int], None] | None = None)
         piece = stream.checked(start, min(count, start + _AT_ONCE))
         for place, item in enumerate(piece.mixture):
             digest = content_digest(item)
-            whole.update(digest + piece.failures.get(place, "").encode())
+            whole.update(digest + _bytes(piece.failures.get(place, "")))
             digests[start + place] = np.frombuffer(digest[:16], dtype="<u8")
         failures |= {start + place: reason for place, reason in piece.failures.items()}
         if progress is not None:
@@ -50,6 +50,11 @@ def survey(stream: MixtureStream, progress: Callable[[int], None] | None = None)
         reason = next(iter(failures.values()))
         raise BasisError(f"none of the {count} mixtures can be used; the first: {reason}")
     return Survey(whole.hexdigest(), _occurrences(digests), failures)
+
+
+def _bytes(reason: str) -> bytes:
+    # Names of files that are not UTF-8 have surrogates in them.
+    return reason.encode(errors="surrogatepass")
 
 
 def _occurrences(digests: np.ndarray) -> np.ndarray:

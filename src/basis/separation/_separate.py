@@ -13,7 +13,7 @@ from torch import Tensor
 from basis import metrics
 from basis._errors import BasisError
 from basis._version import __version__
-from basis.data import Observed, open_mixtures, read_observation
+from basis.data import MOST_PIXELS, Observed, open_mixtures, read_observation
 from basis.mixings import Mixing, WeightedMixing
 from basis.priors import Prior, with_likelihood
 from basis.samplers import Sampler
@@ -121,7 +121,9 @@ def separate(
     check_count("workers", workers)
     _check_keep(keep)
     given = as_priors(prior, device)
-    parts, brought = open_mixtures(mixture, len(given[0].shape) - 1)
+    parts, brought = open_mixtures(
+        mixture, len(given[0].shape) - 1, None if resize else MOST_PIXELS
+    )
     fit: dict[str, Any] = {"convert": convert, "invert": invert, "resize": resize}
     fit |= {"low": given[0].low, "high": given[0].high}
     if is_unknown(alphas, sources):

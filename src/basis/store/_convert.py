@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from basis._errors import BasisError
 from basis.adapters import read_glow, read_ncsn
+from basis.store._card_files import CARD
 from basis.store._saving import write_prior
 
 
@@ -23,10 +25,11 @@ def convert_glow(
 
     Args:
         checkpoints, sigmas, size: As for `basis.adapters.read_glow`.
-        out: The prior's folder.
+        out: The prior's folder. One that holds a prior already is refused.
         name: What its card calls it; the folder's name by default.
         about: Anything else for the card (source, licence).
     """
+    _check_new(out)
     called = name or Path(out).resolve().name
     prior = read_glow(checkpoints, sigmas=sigmas, size=size, name=called)
     card = {"title": "flow converted from published checkpoints", **(about or {})}
@@ -46,11 +49,20 @@ def convert_ncsn(
 
     Args:
         checkpoint, config, sizes: As for `basis.adapters.read_ncsn`.
-        out: The prior's folder.
+        out: The prior's folder. One that holds a prior already is refused.
         name: What its card calls it; the folder's name by default.
         about: Anything else for the card (source, licence).
     """
+    _check_new(out)
     called = name or Path(out).resolve().name
     prior = read_ncsn(checkpoint, config, name=called, **sizes)
     card = {"title": "score network converted from a published NCSN checkpoint", **(about or {})}
     return write_prior(prior, out, **card)
+
+
+def _check_new(out: str | Path) -> None:
+    """Refuses a folder that holds a prior already."""
+    if (Path(out) / CARD).exists():
+        raise BasisError(
+            f"{out} holds a prior already, which would be overwritten; use another folder"
+        )
