@@ -371,7 +371,7 @@ def test_behind_a_password_nothing_is_shown(monkeypatch, tmp_path):
     from basis.demo import make_app
 
     app = make_app(LIMITS, "long enough", tmp_path)
-    with testclient.TestClient(app) as client:
+    with testclient.TestClient(app, base_url="http://127.0.0.1") as client:
         first = client.get("/")
         assert first.status_code in (200, 401) and "digits-go" not in first.text
         assert client.get("/config").status_code == 401

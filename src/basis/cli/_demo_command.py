@@ -8,11 +8,14 @@ from pathlib import Path
 from basis._errors import BasisError
 from basis.cli._arguments import natural, number, whole_number
 
+_LONGEST = 4096  # bytes of a password file's first line
+
 EPILOG = """\
 examples:
   basis demo                                    a page on this computer, for this computer alone
   basis demo --open                             and a browser that shows it
   basis demo --host 0.0.0.0 --password-file secret.txt      for others too, behind a password
+  basis demo --host 0.0.0.0 --password-file secret.txt --name page.example.org    and by that name
 
 The page needs Gradio: pip install 'basis-separation[demo]'. Nothing is fetched from elsewhere and
 nothing is sent there.
@@ -41,6 +44,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a file whose first line is the password that visitors are asked for",
     )
     parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="a further host name that browsers may use for this page, such as that of a reverse "
+        "proxy; can be given several times. The address given by --host is accepted without it, "
+        "and with --host 0.0.0.0 the addresses and the name of this computer are",
+    )
+    parser.add_argument(
         "--runs",
         type=natural,
         default=least.runs,
@@ -64,15 +75,25 @@ def run(args: argparse.Namespace) -> None:
         raise BasisError(f"--seconds must be more than 0, not {args.seconds:g}")
     limits = Limits(runs=args.runs, seconds=args.seconds)
     password = None if args.password_file is None else _password(Path(args.password_file))
-    serve(args.host, args.port, limits=limits, password=password, browser=args.open)
+    serve(
+        args.host, args.port, limits=limits, password=password, browser=args.open, names=args.name
+    )
 
 
 def _password(path: Path) -> str:
+    """The first line of a file, of which no more than `_LONGEST` bytes are read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise BasisError(f"cannot read the password file {path}: {why}") from error
-    if not lines or not lines[0].strip():
+        with open(path, "rb") as file:
+            start = file.read(_LONGEST + 1)
+    except OSError as error:
+        raise BasisError(f"cannot read the password file {path}: {error.strerror}") from error
+    line, ended, _ = start.partition(b"\n")
+    if not ended and len(start) > _LONGEST:
+        raise BasisError(f"the first line of the password file {path} is longer than a password")
+    try:
+        password = line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise BasisError(f"cannot read the password file {path}: it is not text") from error
+    if not password:
         raise BasisError(f"the password file {path} has no password in its first line")
-    return lines[0].strip()
+    return password

@@ -124,9 +124,9 @@ def build(work: Work) -> None:
         desk.shelf += 1
         return desk, shelf_view(desk)
 
-    shelf.click(with_event(pick), [desk, *own], shown, **quiet)
-    equation.click(with_event(choose), [desk, *own], shown, **quiet)
-    pad.submit(with_event(draw), [desk, *own], shown, **quiet)
+    shelf.click(with_event(pick, "index"), [desk, *own], shown, **quiet)
+    equation.click(with_event(choose, "index"), [desk, *own], shown, **quiet)
+    pad.submit(with_event(draw, "png"), [desk, *own], shown, **quiet)
     upload.upload(uploaded, [desk, upload, *own], shown, **quiet)
     more.click(turn, [desk], [desk, shelf], **quiet)
     count.change(counted, [desk, *own], [*shown, *sliders], **quiet)

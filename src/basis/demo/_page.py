@@ -6,6 +6,7 @@ from typing import Any
 
 from basis._errors import BasisError
 from basis.demo import _digits_tab, _photos_tab
+from basis.demo._events import logged
 from basis.demo._work import Work
 
 _HEAD = """
@@ -53,5 +54,8 @@ def build_page(work: Work) -> Any:
                 _digits_tab.build(work)
             with gr.Tab("Photos", id="photos"):
                 _photos_tab.build(work)
+    for event in page.fns.values():
+        if event.fn is not None:
+            event.fn = logged(event.fn)
     page.queue(default_concurrency_limit=None, max_size=64, status_update_rate=1)
     return page

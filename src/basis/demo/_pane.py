@@ -24,6 +24,9 @@ Ask = Callable[..., Task]
 _EMPTY = notice("Press <b>Separate</b> and watch the sources come out of noise, live.")
 
 
+_STATES = 10_000  # more than any run shows; the slider gets its real range after a run
+
+
 class Pane:
     """The controls of a way, the buttons, and the results of one tab.
 
@@ -81,7 +84,7 @@ class Pane:
         self.status = gr.HTML(_EMPTY, elem_id=f"{self.name}-status")
         self.live = gr.HTML("", elem_id=f"{self.name}-live")
         self.scrub = gr.Slider(
-            0, 1, 1, step=1, visible=False, interactive=True, elem_id=f"{self.name}-scrub",
+            0, _STATES, 0, step=1, visible=False, interactive=True, elem_id=f"{self.name}-scrub",
             label="Back through the annealing",
         )  # fmt: skip
         self.answer = gr.HTML("", elem_id=f"{self.name}-answer")
@@ -247,7 +250,7 @@ class Pane:
             **shown,
             self.answer: answer_view(run),
             self.home: gr.update(visible=True),
-            self.files: write_files(run, self.work.folder / desk.key),
+            self.files: self.work.offer(write_files(run, self.work.folder / desk.key)),
             self.python: python_lines(run.task),
             self.command: command_lines(run.task),
             **self._buttons(busy=False, again=True),

@@ -144,13 +144,13 @@ def build(work: Work) -> None:
         desk.shelf += 1
         return desk, shelf_view(desk)
 
-    shelf.click(with_event(pick), [desk, *own], shown, **quiet)
-    view.click(with_event(choose), [desk, *own], shown, **quiet)
+    shelf.click(with_event(pick, "index"), [desk, *own], shown, **quiet)
+    view.click(with_event(choose, "index"), [desk, *own], shown, **quiet)
     upload.upload(uploaded, [desk, upload, *own], shown, **quiet)
     more.click(turn, [desk], [desk, shelf], **quiet)
     kind.change(turned, [desk, *own], [*shown, *sliders, unknown, brush, size, pane.go], **quiet)
     size.change(drawn, [desk, *own], shown, **quiet)
-    pad.submit(with_event(brushed), [desk, size], [desk], **quiet)
+    pad.submit(with_event(brushed, "png"), [desk, size], [desk], **quiet)
     pad.clear(wiped, [desk], [desk], **quiet)
     for slider in sliders:
         slider.input(drawn, [desk, *own], shown, trigger_mode="always_last", **quiet)

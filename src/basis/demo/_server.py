@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import tempfile
 import threading
 import webbrowser
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from basis._errors import BasisError
 from basis.demo._limits import Limits
+from basis.demo._names import is_loopback
 
 USER = "basis"
 """The name that goes with the password."""
 LEAST = 8
 """Characters of a password, at least."""
-_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "connect-src 'self' data: blob:; media-src 'self' data: blob:; worker-src 'self' blob:; "
-    "frame-ancestors 'self'; form-action 'self'; base-uri 'self'"
-)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this computer alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_door(host: str, password: str | None) -> None:
@@ -47,14 +33,24 @@ def check_door(host: str, password: str | None) -> None:
         )
 
 
-def make_app(limits: Limits, password: str | None = None, folder: Path | None = None) -> Any:
+def make_app(
+    limits: Limits,
+    password: str | None = None,
+    folder: Path | None = None,
+    *,
+    host: str = "127.0.0.1",
+    names: Iterable[str] = (),
+) -> Any:
     """The page as an ASGI application.
 
     Args:
         limits: What visitors may ask for.
         password: Asked for before anything is shown, with the name `USER`.
-        folder: Where files to download are written.
+        folder: Where files to download are written; below the system's temporary folder.
+        host: The address that the page is served at.
+        names: Further host names that requests may use.
     """
+    from basis.demo._guard import make_guard
     from basis.demo._line import Line
     from basis.demo._looks import CSS, theme
     from basis.demo._page import build_page, gradio
@@ -71,21 +67,16 @@ def make_app(limits: Limits, password: str | None = None, folder: Path | None = 
     app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.work = work
 
-    async def stay_here(request: Any, call_next: Any) -> Any:
-        response = await call_next(request)
-        # The browser is told as well: nothing is fetched from elsewhere, whatever a library asks.
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["Referrer-Policy"] = "no-referrer"
-        return response
-
-    app.middleware("http")(stay_here)
-    return gr.mount_gradio_app(
+    page = build_page(work)
+    # Above the page's own limit, which is told in a sentence; beyond this Gradio refuses.
+    megabytes = int(limits.megabytes) + 32
+    gr.mount_gradio_app(
         app,
-        build_page(work),
+        page,
         path="/",
         auth=None if password is None else (USER, password),
-        # Above the page's own limit, which is told in a sentence; beyond this Gradio refuses.
-        max_file_size=f"{int(limits.megabytes) + 32}mb",
+        max_file_size=f"{megabytes}mb",
+        allowed_paths=[],
         show_error=True,
         ssr_mode=False,
         footer_links=[],
@@ -95,6 +86,7 @@ def make_app(limits: Limits, password: str | None = None, folder: Path | None = 
         theme=theme(),
         css=CSS,
     )
+    return make_guard(app, page, host, names, (megabytes + 1) * 1_000_000)
 
 
 def serve(
@@ -104,12 +96,14 @@ def serve(
     limits: Limits | None = None,
     password: str | None = None,
     browser: bool = False,
+    names: Iterable[str] = (),
 ) -> None:
     """Serves the page until it is interrupted.
 
     Args:
         host: An address of this computer; others than loopback need a password.
         port: Where to listen; 0 takes any that is free.
+        names: Further host names that requests may use.
         browser: Whether to open the page when it is there.
     """
     check_door(host, password)
@@ -122,11 +116,14 @@ def serve(
 
     from basis.demo._task import cached_prior
 
-    with tempfile.TemporaryDirectory(prefix="basis-page-") as folder:
+    with tempfile.TemporaryDirectory(prefix="basis-page-") as folder, _cache_in(folder):
         cached_prior("mnist")
-        app = make_app(limits or Limits(), password, Path(folder))
+        app = make_app(limits or Limits(), password, Path(folder), host=host, names=names)
+        # Without proxy headers: a client could otherwise choose the address that it is known by.
         server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                app, log_level="warning", timeout_graceful_shutdown=2, proxy_headers=False
+            )
         )
         shown = "localhost" if host in ("0.0.0.0", "::") else host
         url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
@@ -136,6 +133,20 @@ def serve(
         if browser:
             threading.Timer(1.0, webbrowser.open, (url,)).start()
         server.run(sockets=[listening])
+
+
+@contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    """Uploads go to a folder that only this server uses and that is deleted with it."""
+    before = os.environ.get("GRADIO_TEMP_DIR")
+    os.environ["GRADIO_TEMP_DIR"] = str(Path(folder).resolve() / "uploads")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["GRADIO_TEMP_DIR"]
+        else:
+            os.environ["GRADIO_TEMP_DIR"] = before
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from basis.demo._desk import Desk
@@ -13,12 +14,30 @@ from basis.demo._line import Line
 
 @dataclass(frozen=True)
 class Work:
-    """What all visitors share: limits, the line, a folder for files, and the cores of a run."""
+    """What all visitors share: limits, the line, a folder for files, and the cores of a run.
+
+    Attributes:
+        results: The files that the page offers for download, at the paths they are served from.
+    """
 
     limits: Limits
     line: Line
     folder: Path
     threads: int | None = None
+    results: set[str] = field(default_factory=set)
+
+    def offer(self, paths: Iterable[str]) -> list[str]:
+        """Copies files to where Gradio serves them from, and remembers that they may be fetched.
+
+        Gradio names the folder of such a file by a hash of its content, so that nobody can guess
+        the address of another visitor's result.
+        """
+        from gradio.processing_utils import save_file_to_cache
+        from gradio.utils import get_upload_folder
+
+        served = [str(save_file_to_cache(path, get_upload_folder())) for path in paths]
+        self.results.update(served)
+        return served
 
 
 def stop_desk(desk: Desk) -> None:
