@@ -7,6 +7,7 @@ pictures of the docs are written there.
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ pytest.importorskip("gradio")
 playwright = pytest.importorskip("playwright.sync_api")
 
 from basis.demo import Limits, make_app  # noqa: E402
+from basis.demo._inputs import NOT_YOURS  # noqa: E402
 
 FLAGS = [
     "--no-sandbox",
@@ -27,6 +29,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--host-resolver-rules=MAP rebound.example 127.0.0.1",
 ]
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 LONG = 90_000
@@ -307,6 +310,79 @@ def test_uploads_good_and_bad(visit, tmp_path):
         )
     assert captions(page)[0] == "uploaded", "what was there before stays"
     shot(page, "refused")
+
+
+ATTACK = """async paths => {
+    const config = await (await fetch('/config')).json();
+    const kinds = Object.fromEntries(config.components.map(c => [c.id, c]));
+    const answers = [];
+    for (const event of config.dependencies.filter(e => e.backend_fn)) {
+        const values = event.inputs.map(i =>
+            ['state', 'file'].includes(kinds[i].type) ? null : kinds[i].props.value);
+        const route = '/gradio_api/' + (event.queue ? 'queue/join' : 'run/predict');
+        const send = (data, details) => fetch(route, {
+            method: 'POST',
+            headers: {'Content-Type': 'application/json'},
+            body: JSON.stringify({
+                data: data, event_data: details, fn_index: event.id,
+                trigger_id: event.targets[0][0], session_hash: 'attack0',
+            }),
+        });
+        for (const path of paths) {
+            const file = {path: path, meta: {_type: 'gradio.FileData'}};
+            const asked = values.map((_, i) => send(values.with(i, file), {index: 0}));
+            asked.push(send(values, {index: 0, png: file}));
+            for (const answer of await Promise.all(asked))
+                answers.push([answer.status, (await answer.json()).detail]);
+        }
+    }
+    for (const path of paths) {
+        const answer = await fetch('/gradio_api/file=' + encodeURIComponent(path));
+        answers.push([answer.status, (await answer.json()).detail]);
+    }
+    return answers;
+}"""
+"""Names every path as a file in every argument and the details of every event; all answers."""
+
+
+def test_scripts_of_a_visitor_cannot_name_a_file(visit, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (40, 40), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "one.png")
+    private = tmp_path / "private.png"
+    Image.fromarray(noise.T).save(private)
+    (tmp_path / "link.png").symlink_to(private)
+    other = visit()
+    other.get_by_role("tab", name="Upload").locator("visible=true").click()
+    with other.expect_response("**/gradio_api/upload?*") as sent:
+        other.set_input_files("#digits-upload input[type=file]", tmp_path / "one.png")
+    theirs = sent.value.json()[0]
+    other.wait_for_selector("#digits-equation .caption:text('uploaded')")
+    paths = [str(private), str(tmp_path / "link.png"), theirs, "/dev/zero"]
+    page = visit()
+    opened, watching = [], [True]
+    sys.addaudithook(
+        lambda name, values: opened.append(str(values[0])) if watching and name == "open" else None
+    )
+    answers = page.evaluate(ATTACK, paths)
+    watching.clear()
+    assert len(answers) > 500
+    assert {tuple(answer) for answer in answers} == {(403, NOT_YOURS)}
+    assert not set(opened) & set(paths)
+    assert page.locator("#digits-go").is_enabled()
+
+
+def test_another_name_for_this_computer_does_not_show_the_page(chromium, server):
+    """A site may point its own name at 127.0.0.1; its scripts then have the page's origin."""
+    port = server[0].rstrip("/").rpartition(":")[2]
+    with chromium.new_context() as context:
+        page = context.new_page()
+        answer = page.goto(f"http://rebound.example:{port}/")
+        assert answer.status == 421 and "digits-go" not in page.content()
+        for address in (f"http://rebound.example:{port}/config", f"{server[0]}config"):
+            got = page.evaluate(
+                "address => fetch(address).then(answer => answer.status, () => 'nothing')", address
+            )
+            assert got in (421, "nothing")
 
 
 def test_stop_frees_the_cores(visit, server):

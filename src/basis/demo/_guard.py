@@ -110,7 +110,10 @@ class _Request:
         self.guard, self.scope, self.receive, self.outer = guard, scope, receive, send
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers: list[tuple[bytes, bytes]] = list(scope["headers"])
+        # Gradio takes the address of the page from `x-gradio-server`, whatever it says.
+        self.headers: list[tuple[bytes, bytes]] = [
+            (name, value) for name, value in scope["headers"] if name.lower() != b"x-gradio-server"
+        ]
         self.cookies = read_cookies("; ".join(self._all("cookie")))
         self.new_cookie: str | None = None
         self.started = self.ended = self.failed = False
