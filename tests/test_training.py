@@ -109,6 +109,25 @@ def test_a_stop_signal_saves_and_says_so(tmp_path):
     assert read_state(tmp_path)[0]["step"] == t.step == 4
 
 
+def test_a_stop_signal_ends_a_measurement_on_the_held_out_data(tmp_path):
+    """Which may take longer than the time that a scheduler gives."""
+    import signal
+
+    t = trainer(tmp_path, dataclasses.replace(CONFIG, images=80_000))
+    figure, measured = t.objective.validate, []
+
+    def interrupted(*batch):
+        measured.append(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return figure(*batch)
+
+    t.objective.validate = interrupted
+    assert len(t.objective.levels(t.config)) > 1
+    assert not t.run(progress=False, validate_every=8)
+    assert len(measured) == 1 and read_state(tmp_path)[0]["step"] == t.step == 1
+    assert not any("held_out" in row for row in read_log(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_stopped_run_exports_nothing_and_can_be_finished(tmp_path, capsys, monkeypatch, name):
     import signal

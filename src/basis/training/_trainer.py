@@ -8,6 +8,7 @@ Started by torchrun, several processes share every batch.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -209,9 +210,7 @@ class Trainer:
                 if self.step % log_every == 0:
                     bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
                 if self.held_out is not None and self._crossed(validate_every):
-                    self._log(held_out=self.validate(), of=self.objective.label)
-                    if self.labels is not None:
-                        self._log(held_out_told_class=self.validate(told=True))
+                    self._log_held_out(stop)
                 if pace.due:
                     with pace:
                         self.save()
@@ -227,25 +226,42 @@ class Trainer:
         self.processes.wait()
         return self.seen >= c.images
 
+    def _log_held_out(self, stop: threading.Event) -> None:
+        """Logs the figures on the held-out data, or nothing if the run is stopped meanwhile."""
+        for told in (False, True) if self.labels is not None else (False,):
+            figures = self.validate(told=told, stop=stop)
+            if stop.is_set():
+                return
+            if told:
+                self._log(held_out_told_class=figures)
+            else:
+                self._log(held_out=figures, of=self.objective.label)
+
     def _print_progress(self, began: tuple[int, float], now: float) -> None:
         pace = (now - began[1]) / max(1, self.seen - began[0])
         left = pace * (self.config.images - self.seen) / 60
         told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
         print(told, file=sys.stderr, flush=True)
 
-    def validate(self, *, told: bool = False) -> dict[str, float]:
+    def validate(
+        self, *, told: bool = False, stop: threading.Event | None = None
+    ) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data.
 
         Args:
             told: Whether the network is told the class of each item.
+            stop: Ends the measurement when it is set; the figures so far are returned.
         """
         assert self.held_out is not None
-        figures, model = {}, self.average.module
+        figures: dict[str, float] = {}
+        model = self.average.module
         with torch.inference_mode():
             for s in self.objective.levels(self.config):
                 generator = torch.Generator().manual_seed(1)  # the same noise at every level
                 values = []
                 for first in range(0, len(self.held_out), 256):
+                    if stop is not None and stop.is_set():
+                        return figures
                     piece = self.held_out[first : first + 256]
                     x = as_floats(piece)
                     sigma = torch.full((len(x),), s)
