@@ -11,6 +11,8 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from PIL import Image
 pytest.importorskip("gradio")
 httpx = pytest.importorskip("httpx")
 
+import basis  # noqa: E402
 from basis import BasisError  # noqa: E402
 from basis.cli import main  # noqa: E402
 from basis.demo import Limits, make_app  # noqa: E402
@@ -35,24 +38,29 @@ def picture(seed, side=40):
     return file.getvalue()
 
 
-def serve(tmp_path_factory, password=None, **options):
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """The upload folder, which Gradio takes from the environment: one for the whole process."""
+    folder = tmp_path_factory.mktemp("uploads") / "cache"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(folder))
+        yield folder
+
+
+def serve(folder, cache, password=None, **options):
     import uvicorn
 
-    folder = tmp_path_factory.mktemp("page")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("GRADIO_TEMP_DIR", str(folder / "cache"))
     app = make_app(Limits(runs=1, draws=2, first_draws=1), password, folder / "out", **options)
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     served = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     thread = threading.Thread(target=served.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    page = Page(f"http://127.0.0.1:{listening.getsockname()[1]}", folder / "cache", app)
+    page = Page(f"http://127.0.0.1:{listening.getsockname()[1]}", cache, app)
     yield page
     served.should_exit = True
     thread.join(20)
     page.loop.close()
-    patch.undo()
 
 
 class Page:
@@ -68,18 +76,26 @@ class Page:
             client.get("/")
             yield client
 
+    def wait(self):
+        """Waits until the queue has nothing to do."""
+        queue = self.app.page._queue
+        until = time.monotonic() + 20
+        while len(queue) or any(job is not None for job in queue.active_jobs):
+            assert time.monotonic() < until, "events do not end"
+            time.sleep(0.05)
+
     def cached(self):
         return {path for path in self.cache.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    yield from serve(tmp_path_factory)
+def page(tmp_path_factory, cache):
+    yield from serve(tmp_path_factory.mktemp("page"), cache)
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory):
-    yield from serve(tmp_path_factory, PASSWORD)
+def locked(tmp_path_factory, cache):
+    yield from serve(tmp_path_factory.mktemp("locked"), cache, PASSWORD)
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +182,11 @@ def with_file(request, value):
 
 def result(client):
     """What the page sends for the events of a session, until the last has ended."""
-    words = []
+    words, until = [], time.monotonic() + 30
     with client.stream("GET", f"{API}/queue/data", params={"session_hash": client.session}) as s:
         for line in s.iter_lines():
             words.append(line)
+            assert time.monotonic() < until, f"no end of the events: {words}"
             if '"process_completed"' in line or '"close_stream"' in line:
                 break
     return "\n".join(words)
@@ -231,18 +248,77 @@ def test_a_device_does_not_freeze_the_page(page, events):
         assert time.monotonic() - started < 3
 
 
+OPENING = {
+    "open", "os.listdir", "os.scandir", "os.link", "os.symlink", "os.rename", "os.remove",
+    "os.truncate", "shutil.copyfile", "shutil.move", "shutil.copytree", "shutil.rmtree",
+    "subprocess.Popen", "socket.getaddrinfo", "socket.connect", "urllib.Request",
+}  # fmt: skip
+"""The audit events of Python that open, list, copy or remove a path, or reach another machine."""
+
+
 @pytest.fixture(scope="module")
 def opened():
-    """Paths that this process opened or asked the system about by `open`, while it is watched."""
+    """What this process opens, in all of its threads, while it is watched."""
     seen, on = [], [False]
 
     def watch(name, arguments):
-        if on[0] and name in ("open", "os.listdir", "os.scandir", "socket.getaddrinfo"):
-            seen.append(str(arguments[0]))
+        if on[0] and name in OPENING:
+            seen.extend(place for place in map(as_place, arguments[:2]) if place)
 
     sys.addaudithook(watch)
     yield seen, on
     on[0] = False
+
+
+def as_place(argument):
+    """An argument of an audit event as text; None for modes, flags and numbers of open files."""
+    if isinstance(argument, bytes | os.PathLike):
+        return os.fsdecode(argument)
+    if isinstance(argument, tuple):
+        return str(argument)
+    return argument if isinstance(argument, str) and len(argument) > 3 else None
+
+
+def outside(seen, page):
+    """What was opened that is neither in the upload folder nor part of the program itself."""
+    import matplotlib
+
+    own = [
+        matplotlib.get_cachedir(),
+        page.cache,
+        sys.prefix,
+        sys.base_prefix,
+        Path(basis.__file__).parent,
+        Path(__file__),
+    ]
+    roots = [os.path.realpath(place) for place in own]
+    asked = {"127.0.0.1", str(("127.0.0.1", int(page.url.rpartition(":")[2])))}  # by the tests
+    return [p for p in seen if p not in asked and not any(is_inside(p, root) for root in roots)]
+
+
+def is_inside(place, root):
+    try:
+        found = os.path.realpath(place)
+    except (OSError, ValueError):
+        return False
+    return found == root or found.startswith(root + os.sep)
+
+
+def test_the_watch_sees_what_the_page_opens(page, events, tmp_path, opened):
+    """Otherwise the tests below would show nothing."""
+    seen, on = opened
+    event = uploaded_event(events)
+    with page.visitor() as client:
+        mine = upload(client, picture(5))
+        seen.clear()
+        on[0] = True
+        with contextlib.suppress(OSError):
+            open(tmp_path / "elsewhere")  # noqa: SIM115
+        send(client, with_file(event, file_data(mine)))
+        assert "uploaded" in result(client)
+        on[0] = False
+    assert mine in seen
+    assert outside(seen, page) == [str(tmp_path / "elsewhere")]
 
 
 def hostile_paths(page, tmp_path):
@@ -299,8 +375,85 @@ def test_no_argument_of_any_event_opens_a_path(page, events, tmp_path, opened):
         on[0] = False
         assert tried > 10_000
         assert page.cached() == before, "nothing is copied to the cache"
-    bad = [p for p in seen if any(str(h) and str(h) in p for h in paths if len(str(h)) > 8)]
-    assert bad == [] and not [p for p in seen if p.startswith(("/dev/zero", "/proc/self"))]
+    assert outside(seen, page) == []
+    assert not set(seen) & {str(path) for path in paths}, "not even in the upload folder"
+
+
+def test_no_text_in_the_details_of_an_event_opens_a_path(page, events, tmp_path, opened):
+    """Text is what a drawing is sent as: it reaches the listener, and must be no path there."""
+    seen, on = opened
+    paths = hostile_paths(page, tmp_path)
+    with page.visitor() as client:
+        before = page.cached()
+        seen.clear()
+        on[0] = True
+        answered = 0
+        for event, path in itertools.product(events, paths):
+            details = {"png": str(path), "index": 0, "value": file_data(path)}
+            refusal(knock_event(page, client, event, event_data=details))
+            if page.app.events._events[event["fn_index"]].wants == "png":
+                details = {"png": str(path), "value": str(path), "target": str(path)}
+                assert send(client, event, event_data=details).status_code == 200
+                page.wait()
+                answered += 1
+        on[0] = False
+        assert answered > len(paths)
+        assert page.cached() == before
+    assert outside(seen, page) == []
+    assert not set(seen) & {str(path) for path in paths}
+
+
+def test_no_other_part_of_a_request_opens_a_path(page, events, tmp_path, opened):
+    """Names of uploads, numbers, sessions, queries, headers, cookies and the login form."""
+    seen, on = opened
+    paths = [str(path) for path in hostile_paths(page, tmp_path)]
+    with page.visitor() as client:
+        kept = page.cached()
+        seen.clear()
+        on[0] = True
+        for path in paths:
+            if path == "canary":
+                continue  # it is a number of an upload and a session like any other
+            name = json.dumps(path)[1:-1]
+            part = f'--a\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+            form = {"Content-Type": "multipart/form-data; boundary=a"}
+            answer = client.post(
+                f"{API}/upload", content=f"{part}content\r\n--a--\r\n".encode(), headers=form
+            )
+            if answer.status_code == 200:
+                assert all(
+                    is_inside(place, os.path.realpath(page.cache)) for place in answer.json()
+                )
+            query = {"upload_id": path, "session_hash": path, "event_id": path, "path": path,
+                     "file": path, "url": path, "__theme": path, "view": path}  # fmt: skip
+            alive = f"heartbeat/{query_safe(path)}"
+            for route in ("upload", "upload_progress", "queue/data", alive):
+                method = "POST" if route == "upload" else "GET"
+                answer = client.request(method, f"{API}/{route}", params=query, headers=form)
+                assert answer.status_code >= 400 or answer.text == "[]", (route, path)
+            for body in ({"session_hash": path}, {"event_id": path}, {"fn_index": path}, query):
+                full = {"session_hash": client.session, "fn_index": 0, "event_id": "a"} | body
+                for route in ("cancel", "queue/join", "run/predict"):
+                    assert client.post(f"{API}/{route}", json=full).status_code >= 400
+            login = {"username": path, "password": path}
+            assert client.post("/login", data=login).status_code == 404  # there is no password
+            sent = {name: query_safe(path) for name in FORGED}
+            for route in ("/config", "/theme.css"):
+                answer = client.get(route, params=query, headers=sent)
+                assert "root:x:" not in answer.text and picture(9) not in answer.content
+        on[0] = False
+        new = page.cached() - kept
+    assert all(path.read_bytes() == b"content" for path in new)
+    assert outside(seen, page) == []
+    assert set(seen) & set(paths) <= {str(page.cache)}
+
+
+FORGED = ("X-Gradio-Server", "X-Gradio-User", "Referer", "Range", "If-Range", "X-Sendfile",
+          "X-Original-Url", "X-Rewrite-Url", "X-Forwarded-Prefix", "X-Direct-Url")  # fmt: skip
+
+
+def query_safe(text):
+    return urllib.parse.quote(text.encode(errors="surrogateescape"), safe="")
 
 
 def test_no_route_gives_a_path(page, tmp_path, opened):
@@ -322,8 +475,8 @@ def test_no_route_gives_a_path(page, tmp_path, opened):
             assert "root:x:" not in answer.text
             assert answer.status_code >= 400 or route.startswith(("/?", "/config", "/assets/.."))
         on[0] = False
-    names = [str(tmp_path), "planted.png", "inside.png", "/etc/passwd", "/dev/zero", "/proc/self"]
-    assert [p for p in seen if any(name in p for name in names)] == []
+    assert outside(seen, page) == []
+    assert not set(seen) & {str(path) for path in paths}
 
 
 @pytest.mark.parametrize(
@@ -576,9 +729,7 @@ def test_a_password_file_that_never_ends(tmp_path, capsys):
     assert time.monotonic() - started < 5
     path = tmp_path / "secret"
     path.write_text("  the password \nmore\n" + "x" * 100_000)
-    from pathlib import Path
-
-    assert _password(Path(path)) == "the password"
+    assert _password(path) == "the password"
     path.write_bytes(b"\xff\n")
     with pytest.raises(BasisError, match="it is not text"):
         _password(path)

@@ -25,6 +25,7 @@ log = logging.getLogger("basis.demo")
 
 _API = "/gradio_api"
 _FILE = f"{_API}/file="
+_HEARTBEAT = f"{_API}/heartbeat/"
 _PAGES = {
     ("GET", "/"),
     ("HEAD", "/"),
@@ -154,7 +155,7 @@ class _Request:
             if not _ASSET.fullmatch(self.path) or ".." in self.path:
                 raise RefusedError(_UNKNOWN, 404)
             await self._pass(query="")
-        elif route == ("POST", "/login"):
+        elif route == ("POST", "/login") and self.guard.page.auth is not None:
             await self._log_in()
         elif self.method not in ("GET", "HEAD", "POST") or not self.path.startswith(f"{_API}/"):
             raise RefusedError(_UNKNOWN, 404)
@@ -192,8 +193,8 @@ class _Request:
                 if session not in guard.page._queue.pending_messages_per_session:
                     raise RefusedError("this session has nothing to wait for", 404)
                 await self._pass(query=f"session_hash={session}")
-            case ("GET", path) if path.startswith("/gradio_api/heartbeat/"):
-                guard.visitors.claim(session_of(path.rpartition("/")[2]), visitor)
+            case ("GET", path) if path.startswith(_HEARTBEAT):
+                guard.visitors.claim(session_of(path.removeprefix(_HEARTBEAT)), visitor)
                 await self._pass(query="")
             case ("GET" | "HEAD", path) if path.startswith(_FILE):
                 name = path.removeprefix(_FILE)
