@@ -14,7 +14,8 @@ import argparse
 import json
 from pathlib import Path
 
-from basis.store import EMBEDDED, load_prior, read_card, save_prior
+from basis.store.folder import read_card, save_prior
+from basis.store.loading import EMBEDDED, load_prior
 
 
 def quality_rows(path: Path) -> list[dict[str, object]]:

@@ -262,10 +262,10 @@ def _load_everything() -> None:
     import argparse
     import importlib.metadata
 
-    from basis._figures import figure_png, new_figure
-    from basis.store import _lookup
+    from basis.plots.charts import figure_png, new_figure
+    from basis.store import loading
 
-    _lookup.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
+    loading.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
     argparse._ = str  # type: ignore[attr-defined]
     figure_png(new_figure(4, 3)[0])
     gc.collect()

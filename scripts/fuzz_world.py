@@ -89,8 +89,9 @@ def _make_jobs(world: Path, mixtures) -> None:
     """A job that was stopped after two of its three shards, and the store of a finished one."""
     import numpy as np
 
-    from basis.jobs import ShardProgress, separate_job
-    from basis.store import load_prior
+    from basis.jobs.job import separate_job
+    from basis.jobs.runner import ShardProgress
+    from basis.store.loading import load_prior
 
     np.save(world / "many.npy", mixtures)
     prior = load_prior(world / "root" / "priors" / "tiny")
@@ -113,24 +114,15 @@ def _make_models(world: Path) -> None:
     import torch
 
     from basis.cli import main
-    from basis.nn import (
-        NCSN,
-        VAE,
-        Denoiser,
-        Energy,
-        Glow,
-        GlowConfig,
-        NCSNConfig,
-        NCSNDenoiser,
-        PixelCNN,
-        PixelCNNConfig,
-        UNet,
-        UNetConfig,
-        VAEConfig,
-    )  # fmt: skip
-    from basis.perception import Classifier, save_classifier
-    from basis.priors import DenoiserPrior, Ladder, LikelihoodPrior
-    from basis.store import write_prior
+    from basis.lab.classifier import Classifier
+    from basis.lab.inception import save_classifier
+    from basis.nn.energy import Energy
+    from basis.nn.glow import Glow, GlowConfig
+    from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
+    from basis.nn.unet import Denoiser, UNet, UNetConfig
+    from basis.priors.denoiser import DenoiserPrior
+    from basis.priors.likelihood import Ladder, LikelihoodPrior
+    from basis.store.folder import write_prior
 
     torch.manual_seed(0)
     shelf = world / "root" / "priors"

@@ -40,9 +40,10 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
 
 def _job_seconds(args: argparse.Namespace, count: int) -> tuple[float, float]:
     """Seconds of a job with so many workers: in all, and from when its shards were handed out."""
-    from basis.data import load_images
-    from basis.jobs import ShardProgress, separate_job
-    from basis.pairs import draw_pairs
+    from basis._mix import draw_pairs
+    from basis.jobs.job import separate_job
+    from basis.jobs.runner import ShardProgress
+    from basis.signals.datasets import load_images
 
     mixtures = draw_pairs(load_images("sample"), args.count, seed=args.seed).sources.sum(dim=1)
     began = time.perf_counter()
@@ -81,8 +82,8 @@ def one_job(args: argparse.Namespace) -> int:
     import numpy as np
     import torch
 
-    from basis.jobs import separate_job
-    from basis.priors import DenoiserPrior
+    from basis.jobs.job import separate_job
+    from basis.priors.denoiser import DenoiserPrior
 
     class Shrink(torch.nn.Module):
         """The mean of N(0.5, 0.3^2) given noisy values: a prior that takes no memory of its own."""
@@ -124,7 +125,7 @@ def training(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _training_rate(args: argparse.Namespace, starter: list[str], threads: str) -> float:
-    from basis.training import read_state
+    from basis.training.state import read_state
 
     with tempfile.TemporaryDirectory() as place:
         words = ["train", "--data", args.data, "--images", args.images, "--batch", args.batch,

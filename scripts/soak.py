@@ -22,7 +22,8 @@ from pathlib import Path
 
 import torch
 
-from basis import GaussianMixture, separate_job
+from basis.jobs.job import separate_job
+from basis.priors.gaussian import GaussianMixture
 
 PER_SHARD = 4
 SETTINGS = {"sampler": "gibbs", "steps": 3, "samples": 128 // PER_SHARD}

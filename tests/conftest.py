@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from basis.data import data_root
-from basis.nn import Denoiser, UNet, UNetConfig
-from basis.priors import DenoiserPrior, GaussianMixture
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.gaussian import GaussianMixture
+from basis.signals.places import data_root
 
 
 @pytest.fixture(autouse=True)

@@ -13,21 +13,21 @@ import pytest
 import torch
 from torch import nn
 
-from basis import BasisError, load_prior, separate
-from basis.adapters import (
-    from_azula,
-    from_diffusers,
-    read_checkpoint,
-    read_glow,
-    read_ncsn,
-)
-from basis.checks import check_prior, verdict
+from basis._check import check_prior, verdict
+from basis._separate import separate
+from basis.adapters.azula import from_azula
+from basis.adapters.diffusers import from_diffusers
+from basis.adapters.glow import read_checkpoint, read_glow
+from basis.adapters.ncsn import read_ncsn
 from basis.cli import main
-from basis.data import load_images
+from basis.errors import BasisError
+from basis.lab.convert import convert_glow, convert_ncsn
 from basis.metrics import psnr
-from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.priors import GaussianMixture
-from basis.store import add_prior, convert_glow, convert_ncsn, list_priors, write_prior
+from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
+from basis.priors.gaussian import GaussianMixture
+from basis.signals.datasets import load_images
+from basis.store.folder import write_prior
+from basis.store.loading import add_prior, list_priors, load_prior
 
 diffusers = pytest.importorskip("diffusers")
 

@@ -5,11 +5,14 @@ import sys
 import pytest
 import torch
 
-from basis import BasisError
-from basis.baselines import BASELINES, NES, NMF, SD, Average, ConvNMF, FitOptions, Regression
-from basis.baselines._regression import invariant_error
-from basis.data import load_images
+from basis.errors import BasisError
+from basis.lab.baseline import Average, FitOptions
+from basis.lab.baselines import BASELINES
+from basis.lab.gan import SD
+from basis.lab.nes import NES, Regression, invariant_error
+from basis.lab.nmf import NMF, ConvNMF
 from basis.metrics import psnr
+from basis.signals.datasets import load_images
 
 
 def bars(count, vertical, generator):

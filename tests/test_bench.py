@@ -4,21 +4,23 @@ import sys
 import pytest
 import torch
 
-from basis import BasisError, bench, separate, separate_each
+from basis import lab
+from basis._mix import Pairs, draw_pairs
+from basis._separate import separate, separate_each
 from basis.cli import main
-from basis.data import load_images
-from basis.pairs import Pairs, draw_pairs
+from basis.devices import Stopped, run_all
+from basis.errors import BasisError
 from basis.samplers import SAMPLERS
-from basis.separation import EFFORTS
-from basis.separation._workers import Stopped, run_all
-from basis.store import load_prior
+from basis.settings import EFFORTS
+from basis.signals.datasets import load_images
+from basis.store.loading import load_prior
 
 
 def test_quality_counts_what_separate_counts(tiny_prior):
     pairs = draw_pairs(load_images("sample"), 3, seed=0)
     prior = load_prior("mnist")
-    way = bench.Way("short", {"sampler": "gibbs", "steps": 3})
-    row = bench.measure_quality(way, prior, pairs, seed=5)
+    way = lab.Way("short", {"sampler": "gibbs", "steps": 3})
+    row = lab.measure_quality(way, prior, pairs, seed=5)
     assert (row.evaluations, row.most, row.count) == (
         14.0,
         14,
@@ -33,39 +35,39 @@ def test_quality_counts_what_separate_counts(tiny_prior):
 
 
 def test_every_way_is_known_to_separate(tiny_prior):
-    assert {"fast", "balanced", "best", "basis", "gibbs"} <= set(bench.WAYS)
-    assert bench.WAYS["basis"].settings == {"sampler": "basis"}
-    assert set(SAMPLERS) - set(bench.DEFAULT_WAYS) == {"greedy", "noise-conditioned"}
-    assert set(bench.DEFAULT_WAYS) < set(bench.WAYS) == {*EFFORTS, *SAMPLERS}
+    assert {"fast", "balanced", "best", "basis", "gibbs"} <= set(lab.WAYS)
+    assert lab.WAYS["basis"].settings == {"sampler": "basis"}
+    assert set(SAMPLERS) - set(lab.DEFAULT_WAYS) == {"greedy", "noise-conditioned"}
+    assert set(lab.DEFAULT_WAYS) < set(lab.WAYS) == {*EFFORTS, *SAMPLERS}
 
 
 def test_psnr_is_taken_on_the_range_of_the_prior(tiny_prior):
     """The same mixtures in other units have the same PSNR."""
     sources = torch.rand(4, 2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    usual = bench.average_quality(Pairs(sources, torch.zeros(4, 2)))
+    usual = lab.average_quality(Pairs(sources, torch.zeros(4, 2)))
     tiny_prior.low, tiny_prior.high = 0.0, 7.0
-    scaled = bench.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
+    scaled = lab.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
     assert scaled.each == pytest.approx(usual.each, abs=1e-4)
     tiny_prior.low, tiny_prior.high, tiny_prior.spread = None, None, 0.3 * 7
-    unbounded = bench.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
+    unbounded = lab.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
     assert unbounded.each == pytest.approx(usual.each, abs=1e-4)
 
 
 def test_growth_cases():
-    assert bench.growth_cases([8, 4], [2, 3]) == [(4, 2), (8, 2), (4, 3)]
-    assert bench.growth_cases([], [2, 3]) == []
+    assert lab.growth_cases([8, 4], [2, 3]) == [(4, 2), (8, 2), (4, 3)]
+    assert lab.growth_cases([], [2, 3]) == []
     with pytest.raises(BasisError, match="at least 1"):
-        bench.growth_cases([0], [2])
+        lab.growth_cases([0], [2])
 
 
 def test_plots_need_matplotlib(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["bench", "--data", "sample", "--pairs", "1", "--out", str(tmp_path)]) == 2
+    assert main(["lab", "--data", "sample", "--pairs", "1", "--out", str(tmp_path)]) == 2
     assert "basis-separation[plots]" in capsys.readouterr().err
 
 
 def test_speed(tiny_prior):
-    speed = bench.measure_speed(tiny_prior, batch=8, seconds=0.05)
+    speed = lab.measure_speed(tiny_prior, batch=8, seconds=0.05)
     assert speed.images_per_second > 0 and speed.matmul_gflops > 0
     assert speed.network_gflops == pytest.approx(speed.images_per_second * speed.gflop_per_image)
     assert speed.share == pytest.approx(speed.network_gflops / speed.matmul_gflops)
@@ -74,7 +76,7 @@ def test_speed(tiny_prior):
 def test_growth_streams(tiny_prior):
     images = torch.rand(20, 1, 8, 8)
     told = []
-    g = bench.measure_growth(tiny_prior, images, mixtures=7, k=3, batch=3, progress=told.append)
+    g = lab.measure_growth(tiny_prior, images, mixtures=7, k=3, batch=3, progress=told.append)
     assert told == [3, 6, 7] and g.mixtures == 7 and g.evaluations == 12
     assert g.seconds > 0
 
@@ -118,16 +120,16 @@ def test_the_first_error_of_a_worker_is_the_one_told():
 
 
 def test_command(tmp_path, capsys):
-    out = tmp_path / "bench"
-    words = ["bench", "--data", "sample", "--pairs", 2, "--ways", "fast", "dirac", "--out", out]
+    out = tmp_path / "lab"
+    words = ["lab", "--data", "sample", "--pairs", 2, "--ways", "fast", "dirac", "--out", out]
     words += ["--mixtures", 4, 8, "--sources", 3, "--json", tmp_path / "b.json"]
     assert main([str(w) for w in words]) == 0
     record = json.loads((tmp_path / "b.json").read_text())
     assert [r["way"] for r in record["quality"]] == ["average", "effort fast", "dirac"]
     assert [(g["mixtures"], g["k"]) for g in record["growth"]] == [(4, 2), (8, 2), (4, 3)]
     assert record["quality"][1]["most"] <= 200
-    tables = (out / "bench.md").read_text()
+    tables = (out / "lab.md").read_text()
     assert "| effort fast |" in tables and "| 8 | 2 |" in tables
-    assert (out / "bench.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["bench", "--ways", "fastest", "--out", str(out)]) == 2
+    assert (out / "lab.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["lab", "--ways", "fastest", "--out", str(out)]) == 2
     assert "unknown way 'fastest'" in capsys.readouterr().err

@@ -5,13 +5,15 @@ import json
 import pytest
 import torch
 
-from basis import BasisError
-from basis._tensors import per_item
-from basis.checks import check_prior, gaussian_errors, value_scale, verdict
+from basis._check import check_prior, gaussian_errors, value_scale, verdict
 from basis.cli import main
-from basis.data import load_images
-from basis.priors import FunctionPrior, GaussianMixture, LikelihoodPrior, from_denoiser
-from basis.store import load_prior
+from basis.errors import BasisError
+from basis.priors.functions import FunctionPrior, from_denoiser
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.likelihood import LikelihoodPrior
+from basis.signals.datasets import load_images
+from basis.store.loading import load_prior
+from basis.tensors import per_item
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,12 @@ from PIL import Image
 
 from basis import metrics
 from basis.cli import main
-from basis.cli._sampling import sampler_names
-from basis.data import load_images, read_mixture
-from basis.samplers import SAMPLERS, setting_texts
-from basis.store import find_prior, load_prior
+from basis.cli.sampling import sampler_names
+from basis.samplers import SAMPLERS
+from basis.samplers.sampler import setting_texts
+from basis.signals.datasets import load_images
+from basis.signals.observation import read_mixture
+from basis.store.loading import find_prior, load_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
 

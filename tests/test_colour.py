@@ -7,13 +7,14 @@ import torch
 from PIL import Image
 
 import basis
-from basis import BasisError
+from basis._colorize import far_apart
 from basis.cli import main
-from basis.jobs import open_store
-from basis.nn import Denoiser, UNet, UNetConfig
-from basis.priors import GaussianMixture
-from basis.separation._colour_choice import far_apart
-from basis.store import describe_module, save_prior
+from basis.errors import BasisError
+from basis.jobs.store import open_store
+from basis.nn.kinds import describe_module
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.priors.gaussian import GaussianMixture
+from basis.store.folder import save_prior
 
 
 @pytest.fixture

@@ -5,15 +5,20 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError
 from basis.cli import main
-from basis.data import ImageSet
-from basis.nn import Denoiser, UNet, UNetConfig, class_weights
-from basis.priors import DenoiserPrior, GaussianMixture, Guided
-from basis.samplers import Gibbs
-from basis.separation import plan_for
-from basis.store import load_prior, split_classes
-from basis.training import TrainConfig, draw_told, train
+from basis.errors import BasisError
+from basis.nn.conditional import class_weights
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.guidance import Guided
+from basis.samplers.gibbs import Gibbs
+from basis.search.plan import plan_for
+from basis.signals.places import ImageSet
+from basis.store.loading import load_prior, split_classes
+from basis.training.config import TrainConfig
+from basis.training.objectives import draw_told
+from basis.training.run import train
 
 CONFIG = TrainConfig(images=24_000, batch=48, warmup=480, cooldown=0.7, seed=1, sigma_focus=1.0)
 

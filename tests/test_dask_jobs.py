@@ -13,8 +13,9 @@ import pytest
 import torch
 from test_jobs import SETTINGS, contents, mixtures, prior, run_record, undisturbed  # noqa: F401
 
-from basis import BasisError, separate_job
-from basis.jobs import _recipe
+from basis.errors import BasisError
+from basis.jobs import recipe
+from basis.jobs.job import separate_job
 
 pytest.importorskip("distributed")
 
@@ -92,9 +93,9 @@ def test_a_scheduler_may_come_back(prior, mixtures, undisturbed, tmp_path):  # n
 
 
 def test_a_scheduler_that_is_not_there(prior, mixtures, tmp_path, monkeypatch):  # noqa: F811
-    from basis.jobs import _dask_engine
+    from basis.jobs import dask_engine
 
-    monkeypatch.setattr(_dask_engine, "FIRST_PATIENCE", 1.0)
+    monkeypatch.setattr(dask_engine, "FIRST_PATIENCE", 1.0)
     began = time.monotonic()
     with pytest.raises(BasisError, match="no Dask scheduler answers") as told:
         separate_job(mixtures, prior, tmp_path, scheduler="tcp://127.0.0.1:9", **SETTINGS)
@@ -106,18 +107,17 @@ def test_a_scheduler_that_is_not_there(prior, mixtures, tmp_path, monkeypatch): 
 
 
 def test_a_gpu_worker_uses_its_gpu(monkeypatch):
-    assert _recipe.own_device("auto") == ("cuda:0" if torch.cuda.is_available() else "cpu")
+    assert recipe.own_device("auto") == ("cuda:0" if torch.cuda.is_available() else "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert _recipe.own_device("auto") == "cuda:0"  # what Dask's own tools made visible
-    assert [_recipe.own_device("auto", n) for n in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert _recipe.own_device("cpu", 1) == "cpu"
+    assert recipe.own_device("auto") == "cuda:0"  # what Dask's own tools made visible
+    assert [recipe.own_device("auto", n) for n in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert recipe.own_device("cpu", 1) == "cpu"
 
 
 def test_several_gpus_are_used_by_default(monkeypatch):
-    from basis.jobs._engines import ThreadEngine
-    from basis.jobs._job import choose_engine
-    from basis.jobs._process_engine import ProcessEngine
+    from basis.jobs.engines import ProcessEngine, ThreadEngine
+    from basis.jobs.job import choose_engine
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     engine = choose_engine(None, None, "cuda")
@@ -126,7 +126,7 @@ def test_several_gpus_are_used_by_default(monkeypatch):
 
 
 def test_a_worker_loads_a_prior_once_and_the_right_one(monkeypatch):
-    from basis import load_prior
+    from basis.store.loading import load_prior
 
     loads = []
 
@@ -134,12 +134,12 @@ def test_a_worker_loads_a_prior_once_and_the_right_one(monkeypatch):
         loads.append(words)
         return load_prior(*words, **options)
 
-    monkeypatch.setattr(_recipe, "load_prior", counted)
+    monkeypatch.setattr(recipe, "load_prior", counted)
     right = load_prior("mnist").card.sha256
-    recipe = _recipe.Recipe("separate", ("mnist",), (28, 28), 4, checksums=(right,))
+    recipe = recipe.Recipe("separate", ("mnist",), (28, 28), 4, checksums=(right,))
     for _ in range(3):
-        _recipe.load_priors(recipe, "cpu")
+        recipe.load_priors(recipe, "cpu")
     assert len(loads) == 1
-    wrong = _recipe.Recipe("separate", ("mnist",), (30, 30), 4, checksums=("0" * 64,))
+    wrong = recipe.Recipe("separate", ("mnist",), (30, 30), 4, checksums=("0" * 64,))
     with pytest.raises(BasisError, match="other weights here"):
-        _recipe.load_priors(wrong, "cpu")
+        recipe.load_priors(wrong, "cpu")

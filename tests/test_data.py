@@ -20,21 +20,12 @@ import pytest
 import torch
 from PIL import Image
 
-from basis._errors import BasisError
-from basis.data import (
-    PUBLISHED,
-    ImageSet,
-    MixtureFile,
-    Published,
-    catalogue,
-    data_root,
-    download,
-    load_images,
-    read_array,
-    read_image,
-    read_mixture,
-    write_mixture,
-)
+from basis.errors import BasisError
+from basis.signals.datasets import catalogue, load_images
+from basis.signals.download import PUBLISHED, Published, download
+from basis.signals.observation import MixtureFile, read_array, read_mixture, write_mixture
+from basis.signals.pictures import read_image
+from basis.signals.places import ImageSet, data_root
 
 serve = local_server.serve
 ROOT = data_root()
@@ -119,10 +110,10 @@ def save(path: Path, pixels, **options) -> Path:
 
 def test_importing_loads_nothing_heavy():
     code = (
-        "import sys, basis; before = set(sys.modules); import basis.data; "
+        "import sys, basis; before = set(sys.modules); import basis.signals; "
         "heavy = {'torch', 'numpy', 'PIL', 'tqdm', 'pooch', 'requests'}; "
         "print(sorted(heavy & (set(sys.modules) - before))); "
-        "basis.data.catalogue(); "
+        "basis.signals.catalogue(); "
         "print(sorted({'torch', 'numpy', 'PIL'} & (set(sys.modules) - before)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -130,15 +121,15 @@ def test_importing_loads_nothing_heavy():
 
 
 def test_every_public_name_resolves():
-    import basis.data
+    import basis.signals
 
     assert all(
-        getattr(basis.data, name).__name__ == name
-        for name in set(dir(basis.data)) - {"NAMES", "PUBLISHED", "Split", "Observed"}
+        getattr(basis.signals, name).__name__ == name
+        for name in set(dir(basis.signals)) - {"NAMES", "PUBLISHED", "Split", "Observed"}
     )
-    assert basis.data.NAMES[0] in basis.data.PUBLISHED and basis.data.Split
+    assert basis.signals.NAMES[0] in basis.signals.PUBLISHED and basis.signals.Split
     with pytest.raises(AttributeError, match="nothing_such"):
-        basis.data.nothing_such  # noqa: B018
+        basis.signals.nothing_such  # noqa: B018
 
 
 def test_data_root_prefers_argument_then_environment_then_cache(monkeypatch, tmp_path):

@@ -14,16 +14,27 @@ import torch
 from PIL import Image
 
 import basis
-from basis import BasisError
 from basis.cli import main
-from basis.demo import Limits, Line, Run, Task, Way, read_upload
-from basis.demo._answer import answer_view
-from basis.demo._desk import equation_view, new_desk, offers
-from basis.demo._downloads import write_files
-from basis.demo._markup import chains_view, curves
-from basis.demo._recipes import command_lines, python_lines
-from basis.demo._server import check_door
-from basis.demo._uploads import as_digit, as_square, at_most, decode_canvas, in_bytes, samples
+from basis.errors import BasisError
+from basis.page.answer import answer_view
+from basis.page.desk import equation_view, new_desk, offers
+from basis.page.downloads import write_files
+from basis.page.limits import Limits
+from basis.page.line import Line
+from basis.page.markup import chains_view, curves
+from basis.page.recipes import command_lines, python_lines
+from basis.page.run import Run
+from basis.page.server import check_door
+from basis.page.task import Task, Way
+from basis.page.uploads import (
+    as_digit,
+    as_square,
+    at_most,
+    decode_canvas,
+    in_bytes,
+    read_upload,
+    samples,
+)
 
 LIMITS = Limits()
 
@@ -368,7 +379,7 @@ def test_a_taken_port_is_one_line(capsys):
 def test_behind_a_password_nothing_is_shown(monkeypatch, tmp_path):
     pytest.importorskip("gradio")
     testclient = pytest.importorskip("fastapi.testclient")
-    from basis.demo import make_app
+    from basis.page.server import make_app
 
     app = make_app(LIMITS, "long enough", tmp_path)
     with testclient.TestClient(app, base_url="http://127.0.0.1") as client:

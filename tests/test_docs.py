@@ -107,7 +107,7 @@ def contributed(monkeypatch):
 
 
 def test_the_sampler_of_contributing_separates(contributed, toy_prior):
-    from basis import separate
+    from basis._separate import separate
 
     truth = toy_prior.means[torch.tensor([[1, 2], [3, 1]])].reshape(2, 2, *toy_prior.shape)
     sampler = contributed["ddnm"].Ddnm()

@@ -3,10 +3,11 @@
 import torch
 
 import basis
-from basis.data import load_images
+from basis._mix import draw_pairs
 from basis.metrics import psnr, summarise
-from basis.pairs import draw_pairs
-from basis.store import find_prior, read_card
+from basis.signals.datasets import load_images
+from basis.store.folder import read_card
+from basis.store.loading import find_prior
 
 
 def test_card_is_complete():

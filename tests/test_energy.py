@@ -6,13 +6,19 @@ import math
 import pytest
 import torch
 
-from basis import BasisError, separate
+from basis._separate import separate
 from basis.cli import main
-from basis.families import describe_module
-from basis.nn import Denoiser, Energy, LevelConstant, UNet, UNetConfig, VarianceHead
-from basis.priors import GaussianMixture, LikelihoodPrior
-from basis.store import load_prior, save_prior
-from basis.training import DualScore, TrainConfig, normalise, train
+from basis.errors import BasisError
+from basis.nn.energy import Energy, LevelConstant
+from basis.nn.kinds import describe_module
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.likelihood import LikelihoodPrior
+from basis.store.folder import save_prior
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.objectives import DualScore, normalise
+from basis.training.run import train
 
 TINY = UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)
 

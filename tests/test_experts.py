@@ -6,13 +6,17 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError
 from basis.cli import main
-from basis.families import describe_module
-from basis.nn import Denoiser, Experts, UNet, UNetConfig, VarianceHead
-from basis.priors import DenoiserPrior, join_by_noise
-from basis.store import load_prior, write_prior
-from basis.training import TrainConfig, train
+from basis.errors import BasisError
+from basis.nn.experts import Experts
+from basis.nn.kinds import describe_module
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.guidance import join_by_noise
+from basis.store.folder import write_prior
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.run import train
 
 SIZES = UNetConfig(channels=1, widths=(12, 24), blocks=(1, 1), embedding=16, classes=2)
 

@@ -6,20 +6,16 @@ import pytest
 import torch
 from test_samplers import OneStream, bimodal, exact_posterior, gaussian_case, run
 
-from basis import BasisError, mixture
-from basis.mixings import grey, mixtures
-from basis.priors import GaussianMixture
-from basis.samplers import (
-    Ancestral,
-    Dirac,
-    Gibbs,
-    Langevin,
-    PosteriorOde,
-    PosteriorSde,
-    Problem,
-    posterior_denoise,
-)
-from basis.samplers._sampler import geometric, two_paces
+from basis.errors import BasisError
+from basis.mixings.matrix import grey, mixture, mixtures
+from basis.priors.gaussian import GaussianMixture
+from basis.samplers.ancestral import Ancestral
+from basis.samplers.dirac import Dirac
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.langevin import Langevin
+from basis.samplers.problem import Problem
+from basis.samplers.sampler import geometric, two_paces
+from basis.samplers.steps import posterior_denoise
 
 
 def independent_case():

@@ -3,11 +3,15 @@
 import pytest
 import torch
 
-from basis import BasisError, separate
-from basis.mixings import mixture
-from basis.priors import FlowLikelihood, GaussianMixture, from_denoiser, with_likelihood
-from basis.samplers import Noise, Problem
-from basis.studies import likelihoods
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.lab.studies.likelihood_study import likelihoods
+from basis.mixings.matrix import mixture
+from basis.priors.functions import from_denoiser
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.likelihood import FlowLikelihood, with_likelihood
+from basis.samplers.noise import Noise
+from basis.samplers.problem import Problem
 
 
 def hidden(exact):

@@ -8,12 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from basis import BasisError, separate
+from basis._separate import separate
 from basis.cli import main
-from basis.nn import VarianceNetwork, variance_sizes
-from basis.priors import LikelihoodPrior, Tiled
-from basis.store import load_prior, update_card
-from basis.training import TrainConfig, fit_variance, train
+from basis.errors import BasisError
+from basis.nn.variance import VarianceNetwork, variance_sizes
+from basis.priors.likelihood import LikelihoodPrior
+from basis.priors.tiled import Tiled
+from basis.store.folder import update_card
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.run import train
+from basis.training.variance import fit_variance
 
 SHAPE = (1, 8, 8)
 

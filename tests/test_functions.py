@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from basis import BasisError, separate
+from basis._separate import separate
+from basis.errors import BasisError
 from basis.metrics import psnr
-from basis.priors import from_denoiser, from_log_prob, from_score
+from basis.priors.functions import from_denoiser, from_log_prob, from_score
 
 RANGE = {"shape": (1, 4, 4), "sigma_min": 0.01, "sigma_max": 10.0}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from basis.nn import Glow, GlowConfig, bits_per_dimension
+from basis.nn.glow import Glow, GlowConfig, bits_per_dimension
 
 
 def small(**changes):

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import basis
-from basis.nn import Denoiser, UNet, UNetConfig, VarianceHead, grow_head, grow_unet
-from basis.priors import DenoiserPrior
-from basis.training import TrainConfig, train
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, grow_head, grow_unet
+from basis.priors.denoiser import DenoiserPrior
+from basis.training.config import TrainConfig
+from basis.training.run import train
 
 SMALL = UNetConfig(channels=2, widths=(12, 24), blocks=(1, 2), head_width=12, embedding=16)
 

@@ -9,10 +9,12 @@ import torch
 from PIL import Image
 
 import basis
-from basis._cosines import to_cosines
 from basis.cli import main
-from basis.panels import pictures_panel
-from basis.priors import DenoiserPrior, GaussianMixture, Guided
+from basis.plots.panels import pictures_panel
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.guidance import Guided
+from basis.tensors import to_cosines
 
 
 def gaussian(variance, sigma_max=10.0, shape=(1, 4, 4)):

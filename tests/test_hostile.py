@@ -19,14 +19,15 @@ from PIL import Image
 from safetensors.torch import save_file
 from test_cli import fails as refused
 
-from basis import BasisError
-from basis._files import check_room, protected, sha256, whole_file, write_text
-from basis._texts import markdown_cell, one_line, printable, shown
 from basis.cli import main
-from basis.data import load_images, read_image
-from basis.store import add_prior, list_priors, load_prior, save_prior, write_prior
-from basis.training import TrainConfig, read_log
-from basis.training._state_files import check_meta
+from basis.errors import BasisError, markdown_cell, one_line, printable, shown
+from basis.files import check_room, protected, sha256, whole_file, write_text
+from basis.signals.datasets import load_images
+from basis.signals.pictures import read_image
+from basis.store.folder import save_prior, write_prior
+from basis.store.loading import add_prior, list_priors, load_prior
+from basis.training.config import TrainConfig
+from basis.training.state import check_meta, read_log
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux files")
 
@@ -250,8 +251,8 @@ def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
     import resource
     import signal
 
-    from basis.nn import NCSN, NCSNConfig
-    from basis.reproduce import CachedResult, ResultCache
+    from basis.lab.result_cache import CachedResult, ResultCache
+    from basis.nn.ncsn import NCSN, NCSNConfig
 
     network = NCSN(NCSNConfig(size=8, width=4, levels=3))
     torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
@@ -299,7 +300,7 @@ def test_files_are_on_the_disk_before_they_get_their_names(tmp_path, monkeypatch
 
 
 def test_thousands_of_names_take_no_time(tmp_path):
-    from basis._run_folder import RunFolder
+    from basis.files import RunFolder
 
     folder, began = RunFolder(tmp_path), time.process_time()
     for i in range(40_000):
@@ -334,7 +335,7 @@ def test_memory_does_not_grow_with_the_number_of_mixtures(tmp_path, tiny_prior):
 
 
 def load_prior_folder() -> Path:
-    from basis.store import EMBEDDED
+    from basis.store.loading import EMBEDDED
 
     return EMBEDDED / "mnist-vae"
 
@@ -347,7 +348,7 @@ def test_room_is_looked_at_before_the_work(tmp_path, capsys, monkeypatch):
         check_room(tmp_path / "not" / "there", 10**18)
     few = shutil.disk_usage(tmp_path)._replace(free=2 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: few)
-    monkeypatch.setattr("basis.training._trainer.Trainer.run", lambda *a, **s: pytest.fail("ran"))
+    monkeypatch.setattr("basis.training.trainer.Trainer.run", lambda *a, **s: pytest.fail("ran"))
     monkeypatch.setattr("basis.separate", lambda *a, **s: pytest.fail("ran"))
     words = ["train", "--data", "sample", "--held-out", 64, "--out", tmp_path / "run"]
     assert "are free there" in refused(capsys, *words)
@@ -385,8 +386,8 @@ def test_pipes_instead_of_files_are_refused_at_once(shelf, tmp_path):
     assert in_time(20, lambda: load_prior("good")) is None
     for name in ("data", "a.npy", "a.png", "log.jsonl", "state.safetensors", "m.ckpt.index"):
         os.mkfifo(tmp_path / name)
-    from basis.adapters import read_glow
-    from basis.training._state_files import read_state
+    from basis.adapters.glow import read_glow
+    from basis.training.state import read_state
 
     for work in (
         lambda: load_prior(shelf / "pipe"),
@@ -543,11 +544,11 @@ def test_the_largest_seed_trains(tmp_path, capsys):
 
 def test_a_short_run_does_not_wait_for_its_constant(tmp_path, capsys, monkeypatch):
     """Eight images of training took ten seconds of normalising an energy of 32x32."""
-    from basis.training import _export
+    from basis.training import export
 
-    counts, normalise = [], _export.normalise
+    counts, normalise = [], export.normalise
     monkeypatch.setattr(
-        _export, "normalise", lambda *a, **s: (counts.append(s["count"]), normalise(*a, **s))
+        export, "normalise", lambda *a, **s: (counts.append(s["count"]), normalise(*a, **s))
     )
     words = [*TRAIN, "--architecture", "energy", "--out", tmp_path / "run"]
     assert main([str(w) for w in words]) == 0
@@ -661,13 +662,13 @@ def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monk
         load_images(tmp_path / "x-images-idx3-ubyte.gz")
     with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10**6))
-    from basis.adapters import read_ncsn
+    from basis.adapters.ncsn import read_ncsn
 
     with pytest.raises(BasisError, match="unfolds to"):
         read_ncsn(tmp_path / "bomb.pth")
     np.savez_compressed(tmp_path / "a.npz", images=np.zeros((100, 28, 28), "uint8"))
     assert len(load_images(tmp_path / "a.npz")) == 100
-    monkeypatch.setattr("basis._reading.memory_left", lambda: 100_000)
+    monkeypatch.setattr("basis.files.memory_left", lambda: 100_000)
     with pytest.raises(BasisError, match="of memory are left"):
         load_images(tmp_path / "a.npz")
 
@@ -757,7 +758,7 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
 
 
 def test_studies_look_at_their_input_before_the_work(capsys, monkeypatch, tmp_path):
-    for name in ("basis.studies.exact_calibrations", "basis.sample", "basis.separate"):
+    for name in ("basis.lab.studies.exact_calibrations", "basis.sample", "basis.separate"):
         monkeypatch.setattr(name, lambda *a, **s: pytest.fail("worked in vain"))
     place = ["--out", tmp_path / "s"]
     for kind in ("calibration", "plausibility", "weights"):
@@ -773,7 +774,7 @@ def test_studies_look_at_their_input_before_the_work(capsys, monkeypatch, tmp_pa
 
 def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
     """Damaged weights make features and flows whose matrices cannot be taken apart."""
-    from basis.perception import frechet_distance, gaussian_of
+    from basis.lab.features import frechet_distance, gaussian_of
 
     wild = gaussian_of(torch.tensor([[1e200, -1e200, 3.0], [0.0, 1.0, 2.0], [1e200, 4.0, -1e200]]))
     with pytest.raises(BasisError, match="have no distance"):
@@ -803,9 +804,11 @@ def test_adding_takes_the_revision_along(tmp_path, monkeypatch, tiny_prior):
 
 @pytest.mark.parametrize("name", ["cifar-agnostic", "colour", "uncurated"])
 def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
-    from basis.nn import Denoiser, UNet, UNetConfig
-    from basis.priors import DenoiserPrior
-    from basis.reproduce import Context, ResultCache, build_report
+    from basis.lab.context import Context
+    from basis.lab.report import build_report
+    from basis.lab.result_cache import ResultCache
+    from basis.nn.unet import Denoiser, UNet, UNetConfig
+    from basis.priors.denoiser import DenoiserPrior
 
     network = UNet(UNetConfig(channels=3, widths=(8, 12), blocks=(1, 1), embedding=16))
     prior = DenoiserPrior(
@@ -829,7 +832,7 @@ def test_sources_that_are_no_numbers_are_matched_last():
 
 def test_a_scheduler_without_noise_levels_is_refused():
     diffusers = pytest.importorskip("diffusers")
-    from basis.adapters import DiffusersDenoiser, from_diffusers
+    from basis.adapters.diffusers import DiffusersDenoiser, from_diffusers
 
     network = diffusers.UNet2DModel(
         sample_size=8, in_channels=1, out_channels=1, layers_per_block=1, block_out_channels=(4, 4),
@@ -862,7 +865,7 @@ def test_everything_that_a_command_prints_is_escaped(capsys, monkeypatch):
         print("name\x1b[2J")
         print("name\x1b]0;x\x07", file=sys.stderr)
 
-    monkeypatch.setattr("basis.cli._data_command.run", run)
+    monkeypatch.setattr("basis.cli.data.run", run)
     assert main(["data"]) == 0
     told = capsys.readouterr()
     assert (told.out, told.err) == ("name\\x1b[2J\n", "name\\x1b]0;x\\x07\n")
@@ -880,12 +883,12 @@ def test_files_of_many_arrays_are_not_listed_whole(tmp_path, capsys):
 
 
 def test_huge_pictures_are_refused_before_they_are_decoded(tmp_path, capsys, monkeypatch):
-    from basis import separate
+    from basis._separate import separate
 
     path = tmp_path / "a.png"
     Image.new("1", (5001, 5000)).save(path)
     with monkeypatch.context() as patched:
-        patched.setattr("basis.data._pictures._plain_mode", lambda *a: pytest.fail("decoded"))
+        patched.setattr("basis.signals.pictures._plain_mode", lambda *a: pytest.fail("decoded"))
         says = "5001x5000 pixels; at most 24 megapixels"
         words = ["separate", path, "--out", tmp_path / "out"]
         assert says in refused(capsys, *words)
@@ -922,7 +925,7 @@ def test_broken_tiffs_are_one_line(tmp_path):
 @pytest.mark.parametrize("name", ["begin_conv.weight", "normalizer.embed.weight"])
 @pytest.mark.filterwarnings("ignore")
 def test_weights_that_are_not_dense_numbers_are_refused(tmp_path, capsys, make, name):
-    from basis.nn import NCSN, NCSNConfig
+    from basis.nn.ncsn import NCSN, NCSNConfig
 
     state = dict(NCSN(NCSNConfig(size=8, width=4, levels=3)).state_dict())
     state[name] = make(state[name])
@@ -932,7 +935,7 @@ def test_weights_that_are_not_dense_numbers_are_refused(tmp_path, capsys, make, 
 
 
 def test_conversions_replace_no_other_prior(tmp_path, capsys):
-    from basis.nn import NCSN, NCSNConfig
+    from basis.nn.ncsn import NCSN, NCSNConfig
 
     network = NCSN(NCSNConfig(size=8, width=4, levels=3))
     torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
@@ -949,7 +952,7 @@ def test_conversions_replace_no_other_prior(tmp_path, capsys):
 @pytest.mark.parametrize("steps", [10**9, 0, -5, 1e9, "x", True])
 def test_schedulers_of_any_number_of_steps_are_refused(steps):
     pytest.importorskip("diffusers")
-    from basis.adapters._diffusers_files import build_diffusers
+    from basis.adapters.diffusers import build_diffusers
 
     network = {"sample_size": 8, "in_channels": 1, "out_channels": 1, "norm_num_groups": 4,
                "block_out_channels": [8], "layers_per_block": 1, "add_attention": False,

@@ -15,12 +15,13 @@ from test_cli import fails as refused
 from test_hostile import in_time
 from test_jobs import stopping_after
 
-from basis import BasisError, GaussianMixture
+from basis._mix import draw_indices, draw_pairs
 from basis.cli import main
-from basis.data import ImageSet
-from basis.jobs import open_store, separate_job
-from basis.pairs import draw_indices, draw_pairs
-from basis.studies import ShardTimes, read_times, simulate
+from basis.errors import BasisError
+from basis.jobs.job import separate_job
+from basis.jobs.store import open_store
+from basis.priors.gaussian import GaussianMixture
+from basis.signals.places import ImageSet
 
 SETTINGS = {"sampler": "gibbs", "steps": 2, "samples": 16}
 PIPES = pytest.mark.skipif(sys.platform == "win32", reason="named pipes of POSIX")
@@ -340,9 +341,9 @@ class Fatal(GaussianMixture):
 
 
 def test_a_shard_that_ends_every_worker_is_given_up(mixtures, tmp_path, monkeypatch):
-    from basis.jobs import _process_engine
+    from basis.jobs import engines
 
-    monkeypatch.setattr(_process_engine, "TRIES", 2)
+    monkeypatch.setattr(engines, "TRIES", 2)
     fatal = Fatal(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), low=0.0, high=1.0)
     with pytest.raises(BasisError, match="shard 0 was given to workers 2 times"):
         separate_job(mixtures, fatal, tmp_path, workers=1, **SETTINGS)

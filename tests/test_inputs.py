@@ -10,12 +10,14 @@ import torch
 from PIL import Image
 
 import basis
-from basis import BasisError, mixture, separate
+from basis._separate import separate
 from basis.cli import main
-from basis.data import MixtureFile, fit_observation, read_observation, write_mixture
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
 from basis.samplers import SAMPLERS
-from basis.separation import Effort, SamplerName
-from basis.store import write_prior
+from basis.settings import Effort, SamplerName
+from basis.signals.observation import MixtureFile, fit_observation, read_observation, write_mixture
+from basis.store.folder import write_prior
 
 QUICK = {"sampler": "gibbs", "steps": 2}
 HALF = {"alphas": (0.5, 0.5)}
@@ -55,7 +57,7 @@ def pictures(grey, folder):
         "a grey picture saved as RGB": folder / "rgb.png",
         ".npy": folder / "m.npy",
         ".npz": folder / "m.npz",
-        "a mixture file": basis.data.read_mixture(folder / "m.npz"),
+        "a mixture file": basis.signals.read_mixture(folder / "m.npz"),
     }
 
 

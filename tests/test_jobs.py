@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from basis import BasisError, GaussianMixture, separate
-from basis._locks import folder_lock
+from basis._mix import draw_pairs
+from basis._separate import separate
 from basis.cli import main
-from basis.data import load_images
-from basis.jobs import ArrayStream, FileStream, colorize_job, open_store, separate_job
-from basis.pairs import draw_pairs
+from basis.errors import BasisError
+from basis.files import folder_lock
+from basis.jobs.job import colorize_job, separate_job
+from basis.jobs.store import open_store
+from basis.jobs.streams import ArrayStream, FileStream
+from basis.priors.gaussian import GaussianMixture
+from basis.signals.datasets import load_images
 
 SETTINGS = {"sampler": "gibbs", "steps": 4, "samples": 4}
 COUNT = 150
@@ -248,9 +252,9 @@ def test_kill_and_the_lock(prior, mixtures, undisturbed, tmp_path):
 
 
 def test_the_lock_where_there_are_no_locks(tmp_path, monkeypatch):
-    import basis._locks
+    import basis.files
 
-    monkeypatch.setattr(basis._locks, "_lock", lambda handle: None)
+    monkeypatch.setattr(basis.files, "_lock", lambda handle: None)
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     (tmp_path / ".lock").write_text(f"{other.pid} {os.uname().nodename}\n")
     with pytest.raises(BasisError, match=f"in use by process {other.pid}"), folder_lock(tmp_path):
@@ -294,7 +298,7 @@ def test_a_full_disk_is_one_line(prior, mixtures, undisturbed, small_disk):
 
 
 def test_a_file_that_cannot_be_read_fails_alone(prior, mixtures, tmp_path):
-    from basis.data import read_mixture
+    from basis.signals.observation import read_mixture
 
     paths = []
     for i in range(6):

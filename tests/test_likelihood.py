@@ -6,17 +6,23 @@ import math
 import pytest
 import torch
 
-from basis import BasisError, separate
+from basis._mix import draw_pairs
+from basis._separate import separate
 from basis.cli import main
-from basis.data import load_images
+from basis.errors import BasisError
+from basis.lab.studies.gradient_study import gradient_norms
+from basis.lab.studies.likelihood_study import bits
 from basis.metrics import psnr
-from basis.mixings import mixture
-from basis.nn import Glow, GlowConfig
-from basis.pairs import draw_pairs
-from basis.priors import GaussianMixture, Ladder, LikelihoodPrior
-from basis.samplers import Noise, Problem
-from basis.store import describe_module, load_prior, save_prior
-from basis.studies import bits, gradient_norms
+from basis.mixings.matrix import mixture
+from basis.nn.glow import Glow, GlowConfig
+from basis.nn.kinds import describe_module
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.likelihood import Ladder, LikelihoodPrior
+from basis.samplers.noise import Noise
+from basis.samplers.problem import Problem
+from basis.signals.datasets import load_images
+from basis.store.folder import save_prior
+from basis.store.loading import load_prior
 
 
 class Exact:
@@ -111,7 +117,9 @@ def test_glow_trains_exports_and_separates(tmp_path, capsys):
 @pytest.mark.slow
 def test_glow_survives_much_noise():
     """Steps at sigma = 1 with large learning rates: no NaN, and still invertible."""
-    from basis.training import Likelihood, TrainConfig, Trainer, one_sigma
+    from basis.training.config import TrainConfig
+    from basis.training.objectives import Likelihood, one_sigma
+    from basis.training.trainer import Trainer
 
     torch.manual_seed(0)
     images = (torch.rand(64, 1, 8, 8) < 0.2).to(torch.uint8) * 255
@@ -135,7 +143,8 @@ def test_glow_survives_much_noise():
 
 
 def test_ladder_saves_and_loads(tmp_path):
-    from basis.store import describe_module, save_prior
+    from basis.nn.kinds import describe_module
+    from basis.store.folder import save_prior
 
     torch.manual_seed(0)
     config = GlowConfig(size=4, levels=1, depth=1, width=4)

@@ -9,10 +9,13 @@ import torch
 from scipy import stats
 
 import basis
-from basis import BasisError, GaussianMixture, mixture, separate
+from basis._separate import separate
 from basis.cli import main
-from basis.mixings import Limited
-from basis.mixings._truncated import truncated_draw, truncated_mean
+from basis.errors import BasisError
+from basis.mixings.conditioning import truncated_draw, truncated_mean
+from basis.mixings.limited import Limited
+from basis.mixings.matrix import mixture
+from basis.priors.gaussian import GaussianMixture
 
 F64 = torch.float64
 

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from basis import BasisError, metrics
+from basis import metrics
+from basis.errors import BasisError
 
 
 def signals(*shape, seed=0):

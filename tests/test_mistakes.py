@@ -7,12 +7,14 @@ import pytest
 import torch
 from test_cli import fails as refused
 
-from basis import BasisError, separate
-from basis.checks import check_prior
+from basis._check import check_prior
+from basis._separate import separate
 from basis.cli import main
-from basis.priors import from_denoiser
-from basis.store import load_prior, write_prior
-from basis.training import TrainConfig
+from basis.errors import BasisError
+from basis.priors.functions import from_denoiser
+from basis.store.folder import write_prior
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
 
 
 @pytest.mark.parametrize("way", [{"sampler": "gibbs"}, {"sampler": "basis"}, {"effort": 100}])
@@ -57,7 +59,7 @@ def test_values_that_cannot_be_a_mixture(capsys, tmp_path, tiny_prior):
     assert "warning: no sources in [0, 1] make this mixture" in capsys.readouterr().err
     masked = torch.full((1, 1, 8, 8), 9e9)
     masked[..., :4] = 1
-    from basis import mixture
+    from basis.mixings.matrix import mixture
 
     mixing = mixture((1.0, 1.0)).masked((masked < 2).double()[0])
     assert separate(masked, tiny_prior, mixing=mixing, effort=20).sources.isfinite().all()
@@ -134,12 +136,12 @@ def test_one_mixture_has_no_standard_error(capsys, tmp_path):
 
 def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, monkeypatch):
     def interrupted(*args, **settings):
-        from basis.nn import VarianceHead
+        from basis.nn.unet import VarianceHead
 
         args[0].head = VarianceHead(args[0].network.config)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("basis.training._export.fit_variance", interrupted)
+    monkeypatch.setattr("basis.training.export.fit_variance", interrupted)
     run = tmp_path / "run"
     words = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
              "--images", 32, "--held-out", 64, "--out", run]  # fmt: skip

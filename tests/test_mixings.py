@@ -5,8 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from basis import BasisError, grey, grey_mixture, mixture, mixtures
-from basis.mixings import MatrixMixing, WeightedMixing, downsample, linear
+from basis.errors import BasisError
+from basis.mixings.downsampling import downsample
+from basis.mixings.linear_map import linear
+from basis.mixings.matrix import MatrixMixing, grey, grey_mixture, mixture, mixtures
+from basis.mixings.per_item import WeightedMixing
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 settings.register_profile("quiet", deadline=None, max_examples=40)

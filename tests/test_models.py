@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from basis.cli import main
-from basis.nn import VAE, PixelCNN, PixelCNNConfig, VAEConfig
-from basis.priors import LikelihoodPrior
-from basis.store import load_prior
+from basis.priors.likelihood import LikelihoodPrior
+from basis.store.loading import load_prior
 
 
 def shaken(module):

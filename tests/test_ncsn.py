@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from basis.nn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.nn._ncsn import _ConditionalNorm
-from basis.training import TrainConfig, Trainer, discrete_sigmas
+from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser, _ConditionalNorm
+from basis.training.config import TrainConfig
+from basis.training.objectives import discrete_sigmas
+from basis.training.trainer import Trainer
 
 TINY = NCSNConfig(size=8, width=4, levels=3, sigma_min=0.1)
 

@@ -19,8 +19,9 @@ from PIL import Image
 pytest.importorskip("gradio")
 playwright = pytest.importorskip("playwright.sync_api")
 
-from basis.demo import Limits, make_app  # noqa: E402
-from basis.demo._inputs import NOT_YOURS  # noqa: E402
+from basis.page.inputs import NOT_YOURS
+from basis.page.limits import Limits
+from basis.page.server import make_app
 
 FLAGS = [
     "--no-sandbox",

@@ -22,9 +22,10 @@ pytest.importorskip("gradio")
 httpx = pytest.importorskip("httpx")
 
 import basis  # noqa: E402
-from basis import BasisError  # noqa: E402
-from basis.cli import main  # noqa: E402
-from basis.demo import Limits, make_app  # noqa: E402
+from basis.cli import main
+from basis.errors import BasisError
+from basis.page.limits import Limits
+from basis.page.server import make_app
 
 API = "/gradio_api"
 SENTENCE = "only a file that you uploaded on this page can be used; please upload it again"
@@ -553,7 +554,7 @@ def test_websockets_are_refused(page):
 
 
 def test_names_of_a_page_for_others():
-    from basis.demo._names import Names
+    from basis.page.names import Names
 
     every = Names("0.0.0.0", ["page.example.org"])
     assert every.accepts("page.example.org") and every.accepts("Page.Example.Org.")
@@ -625,7 +626,7 @@ def test_a_png_that_is_none_is_a_sentence_of_the_page(page, events, capfd):
 
 
 def test_our_own_errors_are_one_line(monkeypatch, caplog):
-    from basis.demo._events import logged
+    from basis.page.events import logged
 
     def listener(value):
         raise ValueError("first\nsecond")
@@ -721,7 +722,7 @@ def test_wrong_passwords_are_answered_late_without_holding_others(locked):
 
 
 def test_a_password_file_that_never_ends(tmp_path, capsys):
-    from basis.cli._demo_command import _password
+    from basis.cli.demo import _password
 
     started = time.monotonic()
     assert main(["demo", "--port", "0", "--password-file", "/dev/zero"]) == 2

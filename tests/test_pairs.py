@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from basis import BasisError
+from basis._mix import Pairs, draw_pairs
 from basis.cli import main
-from basis.data import ImageSet, load_images, read_mixture
-from basis.pairs import Pairs, draw_pairs
+from basis.errors import BasisError
+from basis.signals.datasets import load_images
+from basis.signals.observation import read_mixture
+from basis.signals.places import ImageSet
 
 
 @pytest.mark.parametrize("size", [(4, 5), (16,), (2, 3, 4)])

@@ -8,8 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from basis import BasisError, mixture
-from basis.panels import grid, pictures_panel, separation_panel, states_panel, to_picture
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
+from basis.plots.drawing import grid, to_picture
+from basis.plots.panels import pictures_panel, separation_panel, states_panel
 
 
 class Sum:
@@ -88,7 +90,7 @@ def test_panels_of_negative_signals(size):
 
 
 def test_titles_with_greek_letters_and_accents_have_glyphs():
-    from basis.panels._sheet import _font
+    from basis.plots.drawing import _font
 
     font = _font(13)
     unknown = bytes(font.getmask("\uf8ff"))

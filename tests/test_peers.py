@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from basis import BasisError, GaussianMixture
-from basis.bench import PEERS, measure_peer
-from basis.pairs import Pairs
+from basis._mix import Pairs
+from basis.errors import BasisError
+from basis.lab.peers import PEERS, measure_peer
+from basis.priors.gaussian import GaussianMixture
 
 pytest.importorskip("azula")
 

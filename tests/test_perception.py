@@ -8,19 +8,11 @@ import local_server
 import pytest
 import torch
 
-from basis import BasisError
 from basis.cli import main
-from basis.data import Published
-from basis.perception import (
-    InceptionV3,
-    compare,
-    fetch_weights,
-    frechet_distance,
-    gaussian_of,
-    inception_score,
-    load_inception,
-    load_network,
-)
+from basis.errors import BasisError
+from basis.lab.features import compare, frechet_distance, gaussian_of, inception_score
+from basis.lab.inception import InceptionV3, fetch_weights, load_inception, load_network
+from basis.signals.download import Published
 
 serve = local_server.serve
 
@@ -64,7 +56,7 @@ def test_score_runs_from_one_to_the_number_of_classes():
 
 
 def test_digits_have_a_network_of_their_own(tmp_path, capsys):
-    from basis.data import load_images
+    from basis.signals.datasets import load_images
 
     extractor = load_network("digits")
     sample = load_images("sample", "test")

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from basis.data import load_images
-from basis.perception import frechet_distance, gaussian_of
-from basis.reproduce import Context, ResultCache
-from basis.reproduce import _feature_distance as feature_distance
-from basis.reproduce._photo_rows import PhotoRows
+from basis.lab import feature_distance as feature_distance
+from basis.lab.context import Context
+from basis.lab.features import frechet_distance, gaussian_of
+from basis.lab.photo_rows import PhotoRows
+from basis.lab.result_cache import ResultCache
+from basis.signals.datasets import load_images
 
 
 class Colours:

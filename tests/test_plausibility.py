@@ -8,12 +8,19 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError, GaussianMixture, mixture, separate
-from basis.priors import LIKELY, Energies, Tiled, quantiles
-from basis.samplers import Noise, Problem
-from basis.separation import energy, measure_energies, plan_for
-from basis.separation._plausibility import LEVELS, judge, saturated
-from basis.store import load_prior, read_card, update_card, write_prior
+from basis._check import measure_energies
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
+from basis.priors.card import LIKELY, Energies, quantiles
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.tiled import Tiled
+from basis.samplers.noise import Noise
+from basis.samplers.problem import Problem
+from basis.search.plan import plan_for
+from basis.search.plausibility import LEVELS, energy, judge, saturated
+from basis.store.folder import read_card, update_card, write_prior
+from basis.store.loading import load_prior
 
 
 @pytest.fixture

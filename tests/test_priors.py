@@ -4,10 +4,14 @@ import pytest
 import torch
 
 import basis
-from basis.families import all_families, find_family
-from basis.nn import NCSN, Denoiser, NCSNConfig, NCSNDenoiser, UNet, UNetConfig
-from basis.priors import Card, DenoiserPrior, GaussianMixture
-from basis.store import describe_module, list_priors, load_prior, read_card, save_prior
+from basis.nn.kinds import all_families, describe_module, find_family
+from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.priors.card import Card
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.gaussian import GaussianMixture
+from basis.store.folder import read_card, save_prior
+from basis.store.loading import list_priors, load_prior
 
 
 @pytest.fixture
@@ -136,7 +140,7 @@ def _damage(folder, how):
         card.write_text("{}")
     elif how == "pickle with the right checksum":
         torch.save({"a": torch.zeros(1)}, weights)
-        from basis._files import sha256
+        from basis.files import sha256
 
         card.write_text(json.dumps(read_card(folder).to_dict() | {"sha256": sha256(weights)}))
     elif how == "other architecture":

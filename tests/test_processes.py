@@ -13,12 +13,13 @@ import pytest
 import torch
 from test_training import CONFIG, trainer
 
-from basis import BasisError, load_prior
-from basis._locks import folder_lock
 from basis.cli import main
-from basis.store import read_card, save_prior
-from basis.training import read_state
-from basis.training._save_pace import SavePace
+from basis.errors import BasisError
+from basis.files import folder_lock
+from basis.store.folder import read_card, save_prior
+from basis.store.loading import load_prior
+from basis.training.state import read_state
+from basis.training.trainer import SavePace
 
 STATE, BEFORE = "state.safetensors", "state-before.safetensors"
 
@@ -140,7 +141,7 @@ def test_a_prior_is_written_as_one(tmp_path, monkeypatch):
     """Killed at any write, the folder holds the old prior or the new one, and never a mixture."""
     from test_training import blobs
 
-    from basis.training import train
+    from basis.training.run import train
 
     prior = train(
         torch.cat([blobs()] * 4), tmp_path / "run", sizes={"widths": (8,), "blocks": (1,)},
@@ -279,7 +280,7 @@ def test_a_second_command_in_a_folder_is_refused(tmp_path, capsys, command):
         "reproduce": ["reproduce", "teaser", "--data", "sample"],
     }[command]  # fmt: skip
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys\nfrom basis._locks import folder_lock\n"
+        [sys.executable, "-c", "import sys\nfrom basis.files import folder_lock\n"
          "with folder_lock(sys.argv[1]): print('held', flush=True); input()", str(out)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip

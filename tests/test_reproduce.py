@@ -10,31 +10,33 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from basis._discover import module_names
 
 import basis
-from basis import BasisError
-from basis._discover import module_names
-from basis.baselines import BASELINES, NES, NMF, SD, ConvNMF, Regression
 from basis.cli import main
-from basis.nn import Denoiser, Glow, GlowConfig, UNet, UNetConfig
-from basis.priors import DenoiserPrior, LikelihoodPrior
-from basis.reproduce import (
-    CachedResult,
-    Context,
-    ResultCache,
-    Section,
-    Table,
-    TableDefinition,
-    code_hash,
-    fingerprint,
-    load_tables,
-    write_report,
-)
-from basis.reproduce._baseline_results import baseline_result
-from basis.reproduce._own_component import scene_classifier
-from basis.reproduce._section import similarity
-from basis.reproduce._separated import separate_pairs
-from basis.samplers import SAMPLERS, Gibbs, State
+from basis.errors import BasisError
+from basis.lab.baseline_results import baseline_result
+from basis.lab.baselines import BASELINES
+from basis.lab.code_hash import code_hash
+from basis.lab.context import Context
+from basis.lab.definition import TableDefinition, load_tables
+from basis.lab.fingerprint import fingerprint
+from basis.lab.gan import SD
+from basis.lab.nes import NES, Regression
+from basis.lab.nmf import NMF, ConvNMF
+from basis.lab.own_component import scene_classifier
+from basis.lab.report import write_report
+from basis.lab.result_cache import CachedResult, ResultCache
+from basis.lab.section import Section, similarity
+from basis.lab.separated import separate_pairs
+from basis.nn.glow import Glow, GlowConfig
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.plots.charts import Table
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.likelihood import LikelihoodPrior
+from basis.samplers import SAMPLERS
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.sampler import State
 
 TABLES = load_tables()
 PACKAGE = Path(basis.__file__).parent
@@ -172,13 +174,13 @@ def test_settings_seeds_and_weights_are_told_apart(tmp_path, digits_prior):
 
 
 def test_a_plan_is_told_apart_by_all_its_fields(tmp_path, digits_prior, monkeypatch):
-    from basis.reproduce import _separated
+    from basis.lab import separated
 
     run = Counted(tmp_path / "cache", digits_prior)
     assert [run(effort=20)[1], run(effort=20)[1]] == [1, 0]
-    plan = _separated.plan_for(20, 2)
+    plan = separated.plan_for(20, 2)
     monkeypatch.setattr(
-        _separated, "plan_for", lambda *a, **k: type(plan)(plan.rounds, certain=0.06)
+        separated, "plan_for", lambda *a, **k: type(plan)(plan.rounds, certain=0.06)
     )
     assert run(effort=20)[1] == 1
 
@@ -365,7 +367,7 @@ def test_every_file_holds_the_table_of_its_name():
 TOY = '''
 """A toy: one number."""
 
-from basis.reproduce import CachedResult, Table, TableDefinition
+from basis.lab import CachedResult, Table, TableDefinition
 
 
 def compute(ctx, section):

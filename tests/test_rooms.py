@@ -23,7 +23,7 @@ ORDER = (
 """A room imports rooms to its left only."""
 
 SPREAD = re.compile(r"\.(view|reshape)\(-1(, 1){2,}\)")
-"""What `basis._tensors.per_item` is there for."""
+"""What `basis.tensors.per_item` is there for."""
 
 
 def room_of(parts: tuple[str, ...]) -> str:
@@ -161,12 +161,12 @@ def made(folder: Path, **texts: str) -> Path:
         ("from basis import main", "a room to its right"),
         ("from basis import cli", "a room to its right"),
         ("from ..cli import main", "a room to its right"),
-        ("from basis.data._places import NAMES", "a private file of data"),
-        ("from basis.data import _places", "a private file of data"),
-        ("from basis.data import _hidden", "is private"),
+        ("from basis.signals.places import NAMES", "a private file of data"),
+        ("from basis.signals import _places", "a private file of data"),
+        ("from basis.signals import _hidden", "is private"),
         ("from basis import data\ndata._hidden()", "is private"),
-        ("import basis.data\nbasis.data._hidden()", "is private"),
-        ("from basis._files import _umask", "is private"),
+        ("import basis.signals\nbasis.data._hidden()", "is private"),
+        ("from basis.files import _umask", "is private"),
         ("from basis.cellar import wine", "in no room of the order"),
         ("from basis import wine", "in no room of the order"),
     ],
@@ -182,10 +182,10 @@ def test_a_wrong_import_is_found(tmp_path, text, complaint):
 
 def test_right_imports_are_left_alone(tmp_path):
     text = (
-        "import torch\nfrom basis import BasisError, data\nfrom basis._errors import BasisError\n"
-        "from basis.data import NAMES\nfrom basis.priors._other import _helper\n"
-        "from basis.data.open_file import NAMES\n"
-        "from . import _other\ndata.load()\nif __name__:\n    import basis.data as d\n    d.load()"
+        "import torch\nfrom basis import BasisError, data\nfrom basis.errors import BasisError\n"
+        "from basis.signals import NAMES\nfrom basis.priors._other import _helper\n"
+        "from basis.signals.open_file import NAMES\n"
+        "from . import _other\ndata.load()\nif __name__:\n    import basis.signals as d\n    d.load()"
     )
     package = made(
         tmp_path, priors___fine=text, priors___other="", _errors="_mine = 1", data__open_file=""
@@ -196,7 +196,7 @@ def test_right_imports_are_left_alone(tmp_path):
 
 
 def test_the_foundation_imports_no_room(tmp_path):
-    package = made(tmp_path, _files="from basis.data import NAMES", _errors="import basis._files")
+    package = made(tmp_path, _files="from basis.signals import NAMES", _errors="import basis.files")
     assert [words.split(":")[0] for words in import_violations(package)] == ["_files.py"]
 
 

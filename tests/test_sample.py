@@ -9,9 +9,9 @@ from PIL import Image
 
 import basis
 from basis.cli import main
-from basis.panels import grid
-from basis.priors import GaussianMixture
-from basis.studies import evaluation_cost
+from basis.lab.studies.cost_study import evaluation_cost
+from basis.plots.drawing import grid
+from basis.priors.gaussian import GaussianMixture
 
 
 def mixture():

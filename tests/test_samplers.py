@@ -8,17 +8,13 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError, mixture, mixtures
-from basis.priors import GaussianMixture
-from basis.samplers import (
-    Basis,
-    Greedy,
-    LangevinSteps,
-    Noise,
-    NoiseConditioned,
-    Problem,
-    item_seeds,
-)
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture, mixtures
+from basis.priors.gaussian import GaussianMixture
+from basis.samplers.basis import Basis
+from basis.samplers.noise import Noise, item_seeds
+from basis.samplers.problem import Problem
+from basis.samplers.steps import LangevinSteps
 
 
 class OneStream(Noise):

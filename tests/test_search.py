@@ -6,13 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from basis import BasisError, DenoiserPrior, GaussianMixture, grey, mixture, separate
+from basis._separate import separate
+from basis.errors import BasisError
 from basis.metrics import psnr
-from basis.nn import Denoiser, UNet, UNetConfig
-from basis.samplers import Ascent, Dirac, Gibbs, Langevin, Noise, Problem
-from basis.separation import EFFORTS, Plan, Ranking, Round, align, plan_for
-from basis.separation._order import ORDER, by_prior, needs_order
-from basis.training import fit_variance
+from basis.mixings.matrix import grey, mixture
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.gaussian import GaussianMixture
+from basis.samplers.ascent import Ascent
+from basis.samplers.dirac import Dirac
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.langevin import Langevin
+from basis.samplers.noise import Noise
+from basis.samplers.problem import Problem
+from basis.search.plan import Plan, Round, plan_for
+from basis.search.ranking import ORDER, Ranking, align, by_prior, needs_order
+from basis.settings import EFFORTS
+from basis.training.variance import fit_variance
 
 
 @pytest.fixture

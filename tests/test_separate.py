@@ -4,8 +4,11 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError, GaussianMixture, grey, mixture, separate
+from basis._separate import separate
+from basis.errors import BasisError
 from basis.metrics import psnr, reorder, summarise
+from basis.mixings.matrix import grey, mixture
+from basis.priors.gaussian import GaussianMixture
 
 QUICK = {"sampler": "basis", "steps": 4, "levels": 4}
 

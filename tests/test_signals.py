@@ -7,9 +7,16 @@ import torch
 from test_samplers import OneStream
 
 import basis
-from basis import BasisError, GaussianMixture, separate
-from basis.priors import Tiled, from_denoiser, from_score
-from basis.samplers import SAMPLERS, Basis, Gibbs, Langevin, Problem
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.priors.functions import from_denoiser, from_score
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.tiled import Tiled
+from basis.samplers import SAMPLERS
+from basis.samplers.basis import Basis
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.langevin import Langevin
+from basis.samplers.problem import Problem
 
 SHAPE = (2, 5)
 CASES = [

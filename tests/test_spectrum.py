@@ -11,13 +11,22 @@ from test_few_steps import check_draws
 from test_samplers import run
 
 import basis
-from basis import BasisError, mixture
-from basis._cosines import cosines, from_cosines, radii, to_cosines
 from basis.cli import main
-from basis.mixings import grey, mixtures
-from basis.priors import GaussianMixture, Guided, Spectrum, Tiled, measure_spectrum
-from basis.samplers import Ancestral, Gibbs, Noise, Problem, draw_clean
-from basis.store import EMBEDDED, read_card
+from basis.errors import BasisError
+from basis.mixings.matrix import grey, mixture, mixtures
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.guidance import Guided
+from basis.priors.measured import measure_spectrum
+from basis.priors.spectrum import Spectrum
+from basis.priors.tiled import Tiled
+from basis.samplers.ancestral import Ancestral
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.noise import Noise
+from basis.samplers.problem import Problem
+from basis.samplers.steps import draw_clean
+from basis.store.folder import read_card
+from basis.store.loading import EMBEDDED
+from basis.tensors import cosines, from_cosines, radii, to_cosines
 
 SIZE = (2, 2)
 

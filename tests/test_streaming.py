@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from basis import BasisError
 from basis.cli import main
-from basis.perception import (
+from basis.errors import BasisError
+from basis.lab.features import (
     FeatureExtractor,
     ImagePieces,
     RunningGaussian,

@@ -11,14 +11,22 @@ from test_cli import fails as refused
 from torch import nn
 
 import basis
-from basis import BasisError, mixture, separate
+from basis._separate import separate
 from basis.cli import main
-from basis.data import load_images
-from basis.panels import separation_panel
-from basis.priors import DenoiserPrior, LikelihoodPrior, Tiled, from_denoiser, from_log_prob
-from basis.separation import EFFORTS, plan_for
-from basis.store import load_prior, write_prior
-from basis.training import TrainConfig, train
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
+from basis.plots.panels import separation_panel
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.functions import from_denoiser, from_log_prob
+from basis.priors.likelihood import LikelihoodPrior
+from basis.priors.tiled import Tiled
+from basis.search.plan import plan_for
+from basis.settings import EFFORTS
+from basis.signals.datasets import load_images
+from basis.store.folder import write_prior
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.run import train
 
 QUICK = {"sampler": "gibbs", "steps": 2}
 SMALL = {"widths": (8, 16), "blocks": (1, 1), "embedding": 16}
@@ -177,7 +185,7 @@ def test_models_that_answer_with_numpy():
 
 
 def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path, monkeypatch, tiny_prior):
-    monkeypatch.setattr("basis.store._lookup.fetch", lambda name: pytest.fail("asked the hub"))
+    monkeypatch.setattr("basis.store.loading.fetch", lambda name: pytest.fail("asked the hub"))
     monkeypatch.chdir(tmp_path)
     write_prior(tiny_prior, tmp_path / "runs" / "digits")
     one_line(
@@ -247,7 +255,7 @@ def test_a_finished_run_does_not_work_on(tmp_path, few, monkeypatch):
     train(few, tmp_path, config=quick(), **settings)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     monkeypatch.setattr(
-        "basis.training._train.export_prior", lambda *a, **k: pytest.fail("exported again")
+        "basis.training.run.export_prior", lambda *a, **k: pytest.fail("exported again")
     )
     again = train(few, tmp_path, config=quick(), **settings)
     assert again.card.training["images_seen"] == 64
@@ -304,6 +312,6 @@ def test_reprs_tell():
     assert "PriorEntry('mnist', 1x28x28, " in repr(entries)
     assert repr(prior.card).startswith("Card('mnist', 1x28x28, ")
     assert repr(load_images("sample")) == "ImageSet('sample', 512 of 1x28x28, uint8, with labels)"
-    assert repr(basis.data.MixtureFile(torch.rand(2, 1, 4, 4), None, torch.ones(2))) == (
+    assert repr(basis.signals.MixtureFile(torch.rand(2, 1, 4, 4), None, torch.ones(2))) == (
         "MixtureFile(2 of 1x4x4, alphas [1.0, 1.0])"
     )

@@ -8,24 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from basis import BasisError
 from basis.cli import main
-from basis.mixings import mixture
-from basis.nn import Energy, UNet, UNetConfig
-from basis.priors import GaussianMixture, LikelihoodPrior
-from basis.store import load_prior
-from basis.training import (
-    Lessons,
-    Taught,
-    TaughtEnergy,
-    TrainConfig,
-    Trainer,
-    Visited,
-    fit_variance,
-    one_sigma,
-    read_state,
-    train,
-)
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
+from basis.nn.energy import Energy
+from basis.nn.unet import UNet, UNetConfig
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.likelihood import LikelihoodPrior
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.objectives import one_sigma
+from basis.training.run import train
+from basis.training.state import read_state
+from basis.training.teacher import Lessons, Taught, TaughtEnergy, Visited
+from basis.training.trainer import Trainer
+from basis.training.variance import fit_variance
 
 SHAPE = (1, 2, 2)
 MEANS = torch.stack([torch.full(SHAPE, -1.0), torch.full(SHAPE, 1.0)])

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import basis
-from basis import GaussianMixture, separate
+from basis._separate import separate
+from basis.priors.gaussian import GaussianMixture
 
 
 def process(size, dims, length, deviation):

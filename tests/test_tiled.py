@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError
 from basis.cli import main
-from basis.priors import GaussianMixture, Tiled
-from basis.priors._tiled import starts
+from basis.errors import BasisError
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.tiled import Tiled, starts
 
 
 def test_tiles_cover_the_image_and_share_what_is_asked_for():
@@ -60,7 +60,7 @@ def test_digits_side_by_side_leave_no_seam():
     """Two digits beside each other, told by a prior of one: as good as each alone, and no edge
     between tiles.
     """
-    from basis.data import load_images
+    from basis.signals.datasets import load_images
 
     digits = load_images("sample").floats(torch.arange(4))
     wide = torch.cat([digits[:2], digits[2:]], dim=3)  # 28 x 56

@@ -12,24 +12,19 @@ import pytest
 import torch
 
 import basis
-from basis import BasisError
-from basis.data import ImageSet
-from basis.nn import Denoiser, Glow, UNet, UNetConfig
-from basis.store import load_prior
-from basis.training import (
-    Likelihood,
-    Muon,
-    TrainConfig,
-    Trainer,
-    discrete_sigmas,
-    focused_sigmas,
-    orthogonalise,
-    plot_log,
-    read_log,
-    read_state,
-    train,
-    train_ladder,
-)
+from basis.errors import BasisError
+from basis.nn.glow import Glow
+from basis.nn.unet import Denoiser, UNet, UNetConfig
+from basis.signals.places import ImageSet
+from basis.store.loading import load_prior
+from basis.training.config import TrainConfig
+from basis.training.export import plot_log
+from basis.training.ladder import train_ladder
+from basis.training.muon import Muon, orthogonalise
+from basis.training.objectives import Likelihood, discrete_sigmas, focused_sigmas
+from basis.training.run import train
+from basis.training.state import read_log, read_state
+from basis.training.trainer import Trainer
 
 CONFIG = TrainConfig(images=80, batch=8, warmup=16, seed=3)
 
@@ -148,9 +143,7 @@ def test_a_stopped_run_exports_nothing_and_can_be_finished(tmp_path, capsys, mon
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "train_step", stopped)
-        patched.setattr(
-            "basis.training._train.export_prior", lambda *a, **s: pytest.fail("exported")
-        )
+        patched.setattr("basis.training.run.export_prior", lambda *a, **s: pytest.fail("exported"))
         with pytest.raises(SystemExit) as end:
             main(words)
     assert end.value.code == 130
@@ -443,7 +436,7 @@ def test_unets_of_any_number_of_axes_fold_alike():
     """A signal repeated along a second axis, and the two-dimensional fold, agree with the general
     one.
     """
-    from basis.nn._unet import _fold, _unfold
+    from basis.nn.unet import _fold, _unfold
 
     g = torch.Generator().manual_seed(0)
     x = torch.rand(2, 3, 8, 12, generator=g)
@@ -463,8 +456,8 @@ def test_unets_of_any_number_of_axes_fold_alike():
 TOY_NETWORK = """
 import torch
 from torch import nn
-from basis._tensors import per_item
-from basis.families.toy_family import ToyConfig
+from basis.tensors import per_item
+from basis.nn.toy_family import ToyConfig
 
 __all__ = ["Toy"]
 
@@ -487,7 +480,7 @@ class Toy(nn.Module):
 """
 TOY_FAMILY = """
 from dataclasses import dataclass
-from basis.families import Family, size_field
+from basis.nn import Family, size_field
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from basis import BasisError, GaussianMixture, mixture, separate
-from basis.separation import align
-from basis.separation._uncertainty import central_interval, find_modes
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.mixings.matrix import mixture
+from basis.priors.gaussian import GaussianMixture
+from basis.search.ranking import align
+from basis.search.uncertainty import central_interval, find_modes
 
 
 @pytest.fixture
@@ -130,9 +133,9 @@ def test_draws_leave_the_search_as_it_is(bumps):
 
 
 def test_the_same_weights_loaded_twice_are_exchangeable(tiny_prior, tmp_path):
-    from basis import load_prior
-    from basis.separation import exchangeable
-    from basis.store import write_prior
+    from basis.search.ranking import exchangeable
+    from basis.store.folder import write_prior
+    from basis.store.loading import load_prior
 
     write_prior(tiny_prior, tmp_path)
     twice = [load_prior(tmp_path), load_prior(tmp_path)]

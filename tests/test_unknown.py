@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from basis import BasisError, GaussianMixture, mixture, separate
-from basis.mixings import WeightedMixing
-from basis.studies import calibration, exact_calibrations, random_weights
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.lab.studies.calibration_study import calibration, exact_calibrations
+from basis.lab.studies.weights_study import random_weights
+from basis.mixings.matrix import mixture
+from basis.mixings.per_item import WeightedMixing
+from basis.priors.gaussian import GaussianMixture
 
 
 @pytest.fixture
@@ -119,7 +123,7 @@ def test_words_that_do_not_fit(prior, tiny_prior, patterns):
 
 def test_the_command_estimates_and_reports(tmp_path, capsys):
     from basis.cli import main
-    from basis.data import load_images
+    from basis.signals.datasets import load_images
 
     digits = load_images("sample").floats(slice(2))
     np.save(tmp_path / "m.npy", (0.7 * digits[0] + 0.3 * digits[1])[None].numpy())

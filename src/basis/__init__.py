@@ -1,7 +1,7 @@
 """Source separation with deep generative priors.
 
-A separation is a **prior** (what a source looks like), a **mixing** (how the sources became what
-was observed) and a **sampler** (how the posterior is explored):
+A separation combines a **prior** (what a source looks like), a **mixing** (how the sources became
+the observation) and a **sampler** (how the posterior is explored):
 
     prior = basis.load_prior("mnist")
     result = basis.separate(mixture, prior, alphas=(1.0, 1.0), effort="balanced", seed=0)
@@ -13,23 +13,27 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from basis._errors import BasisError
 from basis._version import __version__
+from basis.errors import BasisError
 
 if TYPE_CHECKING:
     from basis import (
-        data,
-        families,
+        adapters,
         jobs,
+        lab,
         metrics,
         mixings,
         nn,
         priors,
         samplers,
-        separation,
+        search,
+        signals,
         store,
         training,
     )
+    from basis._colorize import colorize
+    from basis._sample import sample
+    from basis._separate import separate, separate_each
     from basis.jobs import colorize_job, open_store, separate_job
     from basis.mixings import (
         Mixing,
@@ -42,54 +46,54 @@ if TYPE_CHECKING:
         mixtures,
     )
     from basis.priors import DenoiserPrior, GaussianMixture, Prior
+    from basis.progress import Progress
+    from basis.result import Result
     from basis.samplers import Sampler
-    from basis.separation import (
-        Plan,
-        Progress,
-        Ranking,
-        Result,
-        Round,
-        colorize,
-        sample,
-        separate,
-        separate_each,
-    )
+    from basis.search import Plan, Ranking, Round
     from basis.store import list_priors, load_prior
     from basis.training import train
 
-# Public names load where they are first used, so that `import basis` and `basis --help` answer at
-# once. The names of `basis.mixings` are found there.
-_HOMES = {
-    "DenoiserPrior": "basis.priors",
-    "GaussianMixture": "basis.priors",
-    "Plan": "basis.separation",
-    "Prior": "basis.priors",
-    "Progress": "basis.separation",
-    "Ranking": "basis.separation",
-    "Result": "basis.separation",
-    "Round": "basis.separation",
-    "Sampler": "basis.samplers",
-    "colorize": "basis.separation",
-    "colorize_job": "basis.jobs",
-    "list_priors": "basis.store",
-    "load_prior": "basis.store",
-    "open_store": "basis.jobs",
-    "sample": "basis.separation",
-    "separate": "basis.separation",
-    "separate_each": "basis.separation",
-    "separate_job": "basis.jobs",
-    "train": "basis.training",
+# Names are imported at first use, so that `import basis` and `basis --help` do not wait for torch.
+_MODULES = {
+    "DenoiserPrior": "priors",
+    "GaussianMixture": "priors",
+    "Mixing": "mixings",
+    "Plan": "search",
+    "Prior": "priors",
+    "Progress": "progress",
+    "Ranking": "search",
+    "Result": "result",
+    "Round": "search",
+    "Sampler": "samplers",
+    "colorize": "_colorize",
+    "colorize_job": "jobs",
+    "convolution": "mixings",
+    "downsample": "mixings",
+    "grey": "mixings",
+    "grey_mixture": "mixings",
+    "linear": "mixings",
+    "list_priors": "store",
+    "load_prior": "store",
+    "mixture": "mixings",
+    "mixtures": "mixings",
+    "open_store": "jobs",
+    "sample": "_sample",
+    "separate": "_separate",
+    "separate_each": "_separate",
+    "separate_job": "jobs",
+    "train": "training",
 }
-_ROOMS = (
-    "data",
-    "families",
+_SUBPACKAGES = (
+    "adapters",
     "jobs",
+    "lab",
     "metrics",
     "mixings",
     "nn",
     "priors",
     "samplers",
-    "separation",
+    "search",
+    "signals",
     "store",
     "training",
 )
@@ -107,15 +111,15 @@ __all__ = [
     "Round",
     "Sampler",
     "__version__",
+    "adapters",
     "colorize",
     "colorize_job",
     "convolution",
-    "data",
     "downsample",
-    "families",
     "grey",
     "grey_mixture",
     "jobs",
+    "lab",
     "linear",
     "list_priors",
     "load_prior",
@@ -128,10 +132,11 @@ __all__ = [
     "priors",
     "sample",
     "samplers",
+    "search",
     "separate",
     "separate_each",
     "separate_job",
-    "separation",
+    "signals",
     "store",
     "train",
     "training",
@@ -139,17 +144,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in _ROOMS:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"basis.{_MODULES[name]}"), name)
+    elif name in _SUBPACKAGES:
         value = importlib.import_module(f"basis.{name}")
-    elif name.startswith("_"):
-        raise AttributeError(f"module 'basis' has no attribute {name!r}")
     else:
-        found = importlib.import_module("basis.mixings")
-        if name not in found.__all__:
-            raise AttributeError(f"module 'basis' has no attribute {name!r}")
-        value = getattr(found, name)
+        raise AttributeError(f"module 'basis' has no attribute {name!r}")
     globals()[name] = value
     return value
 

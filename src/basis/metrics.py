@@ -15,22 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
-
-__all__ = [
-    "Summary",
-    "match",
-    "psnr",
-    "psnr_matrix",
-    "reorder",
-    "residual_steps",
-    "rms",
-    "si_sdr",
-    "snr",
-    "squared_distances",
-    "ssim",
-    "summarise",
-]
+from basis.errors import BasisError
 
 _FLOOR = 1e-10  # a ratio of powers that counts as zero: decibels stay between -100 and 100
 _WINDOW = 11  # side of SSIM's Gaussian window of deviation 1.5

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from basis._texts import printable
 from basis._version import __version__
-from basis.cli._boundary import escaped_streams, guarded
+from basis.cli.boundary import escaped_streams, guarded
+from basis.errors import printable
 
 _COMMANDS = {
     "separate": "pull mixtures apart: sources, a panel picture and a record",
@@ -65,13 +65,13 @@ def _run(words: list[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name in words:  # only the command at hand is imported
-            module = importlib.import_module(f"basis.cli._{name}_command")
+            module = importlib.import_module(f"basis.cli.{name}")
             child.words = words
             module.add(child)
             child.set_defaults(run=module.run)
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        from basis.cli._sampling import setting_hint
+        from basis.cli.sampling import setting_hint
 
         hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
         own = commands.choices[args.command]

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from basis._errors import BasisError
-from basis.mixings._mixing import Mixing
-from basis.mixings._values import as_numbers
-
-__all__ = ["Convolution", "convolution"]
+from basis.errors import BasisError
+from basis.mixings.mixing import Mixing, as_numbers
 
 _DIRECT = 256  # kernels with more taps are applied by Fourier transforms
 

@@ -8,12 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
-from basis.mixings._mixing import Mixing
-from basis.mixings._values import as_weights
+from basis.errors import BasisError
 from basis.mixings.matrix import mixture
-
-__all__ = ["Downsample", "downsample"]
+from basis.mixings.mixing import Mixing, as_weights
 
 
 class Downsample(Mixing):

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
-from basis.mixings._mixing import Mixing
-from basis.mixings._truncated import truncated_draw, truncated_mean, truncated_variance
-
-__all__ = ["Limited"]
+from basis.errors import BasisError
+from basis.mixings.conditioning import truncated_draw, truncated_mean, truncated_variance
+from basis.mixings.mixing import Mixing
 
 _SAME = 1e-6  # values that near to a limit, in shares of it, are at it
 _LOOSE = 1e-6  # the least weight of an observation that tells nothing

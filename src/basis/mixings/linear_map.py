@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
-from basis.mixings._mixing import Mixing
-
-__all__ = ["Linear", "linear"]
+from basis.errors import BasisError
+from basis.mixings.mixing import Mixing
 
 Map = Callable[[Tensor], Tensor]
 

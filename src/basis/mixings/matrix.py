@@ -13,12 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis._errors import BasisError
-from basis.mixings._correlated import Correlated
-from basis.mixings._mixing import Mixing
-from basis.mixings._values import as_numbers, as_weights, check_sources
-
-__all__ = ["MatrixMixing", "grey", "grey_mixture", "mixture", "mixtures"]
+from basis.errors import BasisError
+from basis.mixings.conditioning import Correlated
+from basis.mixings.mixing import Mixing, as_numbers, as_weights, check_sources
 
 _SHOWN = 16  # weights that a repr lists
 

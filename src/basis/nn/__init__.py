@@ -1,63 +1,38 @@
-"""Networks: the U-Net and its preconditioning, the published NCSN, models with a likelihood.
-
-Names load at first use: what is public in a file of this folder (its `__all__`) is public here.
-"""
+"""Networks. Each file holds one kind: its configuration, its module and how cards describe it."""
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from basis.families import GlowConfig, NCSNConfig, PixelCNNConfig, UNetConfig, VAEConfig
-
-if TYPE_CHECKING:
-    from basis.nn._energy import Energy, LevelConstant
-    from basis.nn._experts import Experts
-    from basis.nn._glow import Glow, bits_per_dimension
-    from basis.nn._growing import grow_head, grow_unet
-    from basis.nn._ncsn import NCSN, NCSNDenoiser
-    from basis.nn._pixelcnn import PixelCNN
-    from basis.nn._told import Told, class_weights
-    from basis.nn._unet import Denoiser, UNet, VarianceHead
-    from basis.nn._vae import VAE
-    from basis.nn._variance_network import VarianceNetwork, variance_sizes
+from basis.nn.conditional import Told, class_weights
+from basis.nn.energy import Energy, LevelConstant
+from basis.nn.experts import Experts
+from basis.nn.glow import Glow, GlowConfig, bits_per_dimension
+from basis.nn.kinds import Family, all_families, describe_module, find_family
+from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, grow_head, grow_unet
+from basis.nn.variance import VarianceNetwork, variance_sizes
 
 __all__ = [
     "NCSN",
-    "VAE",
     "Denoiser",
     "Energy",
     "Experts",
+    "Family",
     "Glow",
     "GlowConfig",
     "LevelConstant",
     "NCSNConfig",
     "NCSNDenoiser",
-    "PixelCNN",
-    "PixelCNNConfig",
     "Told",
     "UNet",
     "UNetConfig",
-    "VAEConfig",
     "VarianceHead",
     "VarianceNetwork",
+    "all_families",
     "bits_per_dimension",
     "class_weights",
+    "describe_module",
+    "find_family",
     "grow_head",
     "grow_unet",
     "variance_sizes",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_"):  # asked for by the import system, and never a network
-        raise AttributeError(f"module 'basis.nn' has no attribute {name!r}")
-    # Found by their files, so that a new family of networks needs no line here.
-    for file in sorted(Path(__file__).parent.glob("_[!_]*.py")):
-        module = importlib.import_module(f"basis.nn.{file.stem}")
-        for public in getattr(module, "__all__", ()):
-            globals().setdefault(public, getattr(module, public))
-    if name not in globals():
-        raise AttributeError(f"module 'basis.nn' has no attribute {name!r}")
-    return globals()[name]

@@ -1,18 +1,17 @@
 """Priors: what a source looks like."""
 
-from basis.priors._card import Card
-from basis.priors._denoiser import DenoiserPrior
-from basis.priors._energies import LIKELY, Energies, quantiles
-from basis.priors._flow_likelihood import FlowLikelihood, with_likelihood
-from basis.priors._functions import FunctionPrior, from_denoiser, from_log_prob, from_score
-from basis.priors._gaussian import GaussianMixture
-from basis.priors._guided import Guided, led_away
-from basis.priors._joined import join_by_noise
-from basis.priors._likelihood import Ladder, LikelihoodPrior
-from basis.priors._measured_spectrum import measure_spectrum
-from basis.priors._prior import Prior
-from basis.priors._spectrum import Spectrum
-from basis.priors._tiled import Tiled, large_enough
+from __future__ import annotations
+
+from basis.priors.card import LIKELY, Card, Energies, quantiles
+from basis.priors.denoiser import DenoiserPrior
+from basis.priors.functions import FunctionPrior, from_denoiser, from_log_prob, from_score
+from basis.priors.gaussian import GaussianMixture
+from basis.priors.guidance import Guided, join_by_noise, led_away
+from basis.priors.likelihood import FlowLikelihood, Ladder, LikelihoodPrior, with_likelihood
+from basis.priors.measured import measure_spectrum
+from basis.priors.prior import Prior
+from basis.priors.spectrum import Spectrum
+from basis.priors.tiled import Tiled, large_enough
 
 __all__ = [
     "LIKELY",

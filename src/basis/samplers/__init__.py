@@ -1,48 +1,40 @@
-"""Samplers: how the posterior is explored.
-
-Every file of `methods` is a sampler whose name is the file's, with hyphens; it is found by itself.
-"""
+"""Samplers: how the posterior is explored."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from basis.samplers.ancestral import Ancestral
+from basis.samplers.ascent import Ascent
+from basis.samplers.basis import Basis
+from basis.samplers.dirac import Dirac
+from basis.samplers.gibbs import Gibbs
+from basis.samplers.langevin import Langevin
+from basis.samplers.noise import Noise, content_digest, item_seeds
+from basis.samplers.problem import Problem
+from basis.samplers.sampler import Sampler, State, check_finite, geometric, setting_texts
+from basis.samplers.steps import (
+    LangevinSteps,
+    at_least_sure,
+    condition,
+    draw_clean,
+    finish,
+    first_guess,
+    posterior_denoise,
+    settle,
+)
 
-from basis._discover import import_modules
-from basis.samplers._noise import Noise as Noise
-from basis.samplers._noise import content_digest as content_digest
-from basis.samplers._noise import item_seeds as item_seeds
-from basis.samplers._problem import Problem as Problem
-from basis.samplers._sampler import Sampler as Sampler
-from basis.samplers._sampler import State as State
-from basis.samplers._sampler import check_finite as check_finite
-from basis.samplers._sampler import geometric as geometric
-from basis.samplers._sampler import setting_texts as setting_texts
-from basis.samplers._steps import LangevinSteps as LangevinSteps
-from basis.samplers._steps import at_least_sure as at_least_sure
-from basis.samplers._steps import condition as condition
-from basis.samplers._steps import draw_clean as draw_clean
-from basis.samplers._steps import finish as finish
-from basis.samplers._steps import first_guess as first_guess
-from basis.samplers._steps import posterior_denoise as posterior_denoise
-from basis.samplers._steps import settle as settle
-
-if TYPE_CHECKING:
-    from basis.samplers.methods.ancestral import Ancestral as Ancestral
-    from basis.samplers.methods.ascent import Ascent as Ascent
-    from basis.samplers.methods.basis import Basis as Basis
-    from basis.samplers.methods.dirac import Dirac as Dirac
-    from basis.samplers.methods.gibbs import Gibbs as Gibbs
-    from basis.samplers.methods.greedy import Greedy as Greedy
-    from basis.samplers.methods.langevin import Langevin as Langevin
-    from basis.samplers.methods.noise_conditioned import NoiseConditioned as NoiseConditioned
-    from basis.samplers.methods.posterior_ode import PosteriorOde as PosteriorOde
-    from basis.samplers.methods.posterior_sde import PosteriorSde as PosteriorSde
-
-SAMPLERS: dict[str, type[Sampler]] = {}
-"""Samplers by the name that `separate` and the command line know them by."""
+SAMPLERS: dict[str, type[Sampler]] = {
+    sampler.name: sampler for sampler in (Ancestral, Ascent, Basis, Dirac, Gibbs, Langevin)
+}
+"""Samplers by their names on the command line. A new sampler is one file and one entry here."""
 
 __all__ = [
     "SAMPLERS",
+    "Ancestral",
+    "Ascent",
+    "Basis",
+    "Dirac",
+    "Gibbs",
+    "Langevin",
     "LangevinSteps",
     "Noise",
     "Problem",
@@ -51,6 +43,7 @@ __all__ = [
     "at_least_sure",
     "check_finite",
     "condition",
+    "content_digest",
     "draw_clean",
     "finish",
     "first_guess",
@@ -60,11 +53,3 @@ __all__ = [
     "setting_texts",
     "settle",
 ]
-
-for _file, _module in import_modules("samplers/methods").items():
-    for _class in vars(_module).values():
-        own = isinstance(_class, type) and issubclass(_class, Sampler)
-        if own and getattr(_class, "name", "") == _file.replace("_", "-"):
-            SAMPLERS[_class.name] = _class
-            globals()[_class.__name__] = _class
-            __all__ += [_class.__name__]

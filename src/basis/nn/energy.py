@@ -1,0 +1,136 @@
+"""An energy made of a U-Net: a density whose gradient denoises.
+
+    log p_sigma(x) = -|x - D(x, sigma)|^2 / (2 sigma^2) + c(sigma)
+
+with D a U-Net in the shape of a denoiser, so that a trained one is a good start. c is one number
+per noise level that makes the density integrate to one; it follows from the noise levels above it,
+for the mean of d log p_sigma / d log sigma over p_sigma is zero for every normalised density.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from basis.nn.kinds import Family
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, build_around, describe_around
+from basis.tensors import per_item
+
+
+class LevelConstant(nn.Module):
+    """c(sigma), kept as its slope over log(sigma) at knots, straight between them.
+
+    The knots lie evenly over log(sigma) from 0.01 to 40 standard deviations of the data, beyond
+    which the slope is level. Both weights are in nats per dimension and beside those of the noise
+    alone, -log(sigma) - log(2 pi) / 2.
+
+    Args:
+        std: Standard deviation of the data's values.
+    """
+
+    def __init__(self, std: float, knots: int = 33) -> None:
+        super().__init__()
+        self.knots: Tensor
+        places = math.log(std) + torch.linspace(math.log(0.01), math.log(40.0), knots)
+        self.register_buffer("knots", places, persistent=False)
+        self.slopes = nn.Parameter(torch.zeros(knots))
+        self.top = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def forward(self, sigma: Tensor) -> Tensor:
+        """c(sigma) per dimension; sigma and the answer are (batch,)."""
+        log_sigma = sigma.log()
+        knots, slopes = self.knots.to(sigma.dtype), self.slopes.to(sigma.dtype)
+        gap = knots[1] - knots[0]
+        # From every knot up to the last one, by the trapezoid's rule, which is exact here.
+        pieces = gap * (slopes[1:] + slopes[:-1]) / 2
+        above = torch.cat([pieces.flip(0).cumsum(0).flip(0), pieces.new_zeros(1)])
+        place = ((log_sigma - knots[0]) / gap).detach().floor().clamp(0, len(knots) - 2).long()
+        inside = log_sigma.clamp(knots[0], knots[-1]) - knots[place]
+        rise = (slopes[place + 1] - slopes[place]) / gap
+        gained = inside * slopes[place] + rise * inside.square() / 2
+        beyond = (log_sigma - knots[-1]).clamp_min(0) * slopes[-1]
+        beyond = beyond + (log_sigma - knots[0]).clamp_max(0) * slopes[0]
+        own = self.top - above[place] + gained + beyond
+        return own - log_sigma - math.log(2 * math.pi) / 2
+
+
+class Energy(Denoiser):
+    """A density of noisy signals, log p_sigma(x), whose gradient denoises.
+
+    Its weights are those of a `Denoiser` and of a `LevelConstant`; called, it denoises by the
+    gradient of its density, which is not the U-Net's own output.
+
+    Args:
+        network: The U-Net; its attention is computed plainly, because the fused one has no second
+            derivative and training asks for it.
+        mean, std: Mean and standard deviation of the data's values.
+        head: Says how sure the energy is of each value, for `moments`.
+    """
+
+    noiseless = False  # without noise it has no density: every value of the data may be the same
+
+    likelihood_spreads = 1 / 3
+    """Where its log p ranks clean signals best, in spreads: below, its errors of detail count."""
+
+    def __init__(
+        self, network: UNet, mean: float, std: float, head: VarianceHead | None = None
+    ) -> None:
+        super().__init__(network, mean, std, head)
+        network.use_plain_attention()
+        self.constant = LevelConstant(std)
+
+    def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """log p_sigma(x) in nats, (batch,); x is (batch, channels, *size), sigma (batch,)."""
+        return self.well(x, sigma, self.features(x, sigma)) + self.level(x, sigma)
+
+    def well(self, x: Tensor, sigma: Tensor, features: Tensor) -> Tensor:
+        """-|x - D|^2 / (2 sigma^2), (batch,), by the network's last hidden state for (x, sigma)."""
+        total = (per_item(sigma, x).square() + self.std**2).sqrt()
+        # (x - D) / sigma without the difference of two numbers that are nearly alike.
+        kept = per_item(sigma, x) / total.square() * (x - self.mean)
+        apart = kept - self.std / total * self.network.read(features)
+        return -apart.flatten(1).square().sum(dim=1) / 2
+
+    def level(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """c(sigma) in nats for signals of x's shape, (batch,)."""
+        return x[0].numel() * self.constant(sigma)
+
+    def forward(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
+        """x + sigma^2 grad log p_sigma(x); shapes as in `log_prob`."""
+        return self.features_and_mean(x, sigma, told)[1]
+
+    def features_and_mean(
+        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        # Separations and validation run in inference mode, where nothing can be differentiated.
+        with torch.inference_mode(False), torch.enable_grad():
+            point, s = x.clone().requires_grad_(), sigma.clone()
+            features = self.features(point, s, told)
+            (gradient,) = torch.autograd.grad(self.well(point, s, features).sum(), point)
+        return features.detach(), x + per_item(sigma, x).square() * gradient
+
+    def slopes(self, x: Tensor, log_sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of log p_sigma(x) in x and in log(sigma), with a graph through both.
+
+        Shapes:
+            x: (batch, channels, *size), and so the first answer.
+            log_sigma: (batch,), and so the second.
+        """
+        point, level = x.detach().requires_grad_(), log_sigma.detach().requires_grad_()
+        total = self.log_prob(point, level.exp()).sum()
+        by_x, by_level = torch.autograd.grad(total, (point, level), create_graph=True)
+        return by_x, by_level
+
+
+FAMILY = Family(
+    kind="energy",
+    title="energy",
+    sizes=UNetConfig,
+    module="basis.nn:Energy",
+    objective="energy",
+    build=partial(build_around, "basis.nn:Energy"),
+    describe=describe_around,
+)

@@ -1,1 +1,0 @@
-"""One sampler a file, named as its file, with its citation."""
