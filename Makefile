@@ -11,7 +11,7 @@ demo: .venv/ready
 
 # A page on this computer, opened in the browser.
 page: .venv/ready-page
-	$(BIN)/basis demo --open
+	$(BIN)/basis page --open
 
 # One process of one thread for each core: most tests are too small for threads.
 test: check
@@ -43,7 +43,7 @@ docs: .venv/ready-docs
 	touch $@
 
 .venv/ready-page: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[page]"
 	touch $@
 
 .venv/ready-dev: .venv/ready

@@ -352,7 +352,7 @@ def test_others_are_let_in_by_a_password_alone(tmp_path, capsys):
         (["--port", "70000"], "from 0 to 65535"),
         (["--seconds", "0"], "more than 0"),
     ):
-        assert main(["demo", *words]) == 2
+        assert main(["page", *words]) == 2
         said = capsys.readouterr().err
         assert complaint in said and said.count("\n") == 1
 
@@ -361,8 +361,8 @@ def test_without_gradio_one_line_says_what_to_install(monkeypatch, capsys):
     import sys
 
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert main(["demo", "--port", "0"]) == 2
-    assert "pip install 'basis-separation[demo]'" in capsys.readouterr().err
+    assert main(["page", "--port", "0"]) == 2
+    assert "pip install 'basis-separation[page]'" in capsys.readouterr().err
 
 
 def test_a_taken_port_is_one_line(capsys):
@@ -371,7 +371,7 @@ def test_a_taken_port_is_one_line(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert main(["demo", "--port", str(taken.getsockname()[1])]) == 2
+        assert main(["page", "--port", str(taken.getsockname()[1])]) == 2
     said = capsys.readouterr().err
     assert "cannot listen on 127.0.0.1" in said and said.count("\n") == 1
 

@@ -1,4 +1,4 @@
-"""The page of `basis demo` in a real browser, headless.
+"""The page of `basis page` in a real browser, headless.
 
 The Chromium that is found is used, or Playwright's own. With BASIS_SCREENSHOTS set to a folder the
 pictures of the docs are written there.

@@ -722,10 +722,10 @@ def test_wrong_passwords_are_answered_late_without_holding_others(locked):
 
 
 def test_a_password_file_that_never_ends(tmp_path, capsys):
-    from basis.cli.demo import _password
+    from basis.cli.page import _password
 
     started = time.monotonic()
-    assert main(["demo", "--port", "0", "--password-file", "/dev/zero"]) == 2
+    assert main(["page", "--port", "0", "--password-file", "/dev/zero"]) == 2
     assert "longer than a password" in capsys.readouterr().err
     assert time.monotonic() - started < 5
     path = tmp_path / "secret"

@@ -30,7 +30,7 @@ _COMMANDS = {
     "priors": "list priors, show a card, add a prior, or measure its typical energies",
     "convert": "make a prior of a published NCSN or Glow checkpoint",
     "data": "list data sets, or download one",
-    "demo": "a page on this computer: mix, watch the sources come out, take them home",
+    "page": "a local web page: mix, watch the separation, download the sources",
 }
 
 

@@ -1,4 +1,4 @@
-"""A local page on which mixtures are made and pulled apart: `basis demo`.
+"""A local page on which mixtures are made and pulled apart: `basis page`.
 
 Everything that needs Gradio is loaded where a page is built; the work behind it (uploads, the line
 of waiting visitors, separations that can be stopped) does without."""

@@ -34,7 +34,7 @@ def gradio() -> Any:
     try:
         import gradio as gr
     except ImportError as error:
-        raise BasisError("the page needs Gradio: pip install 'basis-separation[demo]'") from error
+        raise BasisError("the page needs Gradio: pip install 'basis-separation[page]'") from error
     return gr
 
 

@@ -1,4 +1,4 @@
-"""`basis demo`: a local page."""
+"""`basis page`: a local page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LONGEST = 4096  # bytes of a password file's first line
 
 EPILOG = """\
 examples:
-  basis demo                                    a page on this computer, for this computer alone
-  basis demo --open                             and a browser that shows it
-  basis demo --host 0.0.0.0 --password-file secret.txt      for others too, behind a password
-  basis demo --host 0.0.0.0 --password-file secret.txt --name page.example.org    and by that name
+  basis page                                    a page on this computer, for this computer alone
+  basis page --open                             and a browser that shows it
+  basis page --host 0.0.0.0 --password-file secret.txt      for others too, behind a password
+  basis page --host 0.0.0.0 --password-file secret.txt --name page.example.org    and by that name
 
-The page needs Gradio: pip install 'basis-separation[demo]'. Nothing is fetched from elsewhere and
+The page needs Gradio: pip install 'basis-separation[page]'. Nothing is fetched from elsewhere and
 nothing is sent there.
 """
 
