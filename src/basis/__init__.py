@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from basis.result import Result
     from basis.samplers import Sampler
     from basis.search import Plan, Ranking, Round
+    from basis.signals import Observation, read
     from basis.store import list_priors, load_prior
     from basis.training import train
 
@@ -58,6 +59,7 @@ _MODULES = {
     "DenoiserPrior": "priors",
     "GaussianMixture": "priors",
     "Mixing": "mixings",
+    "Observation": "signals",
     "Plan": "search",
     "Prior": "priors",
     "Progress": "progress",
@@ -77,6 +79,7 @@ _MODULES = {
     "mixture": "mixings",
     "mixtures": "mixings",
     "open_store": "jobs",
+    "read": "signals",
     "sample": "_sample",
     "separate": "_separate",
     "separate_each": "_separate",
@@ -103,6 +106,7 @@ __all__ = [
     "DenoiserPrior",
     "GaussianMixture",
     "Mixing",
+    "Observation",
     "Plan",
     "Prior",
     "Progress",
@@ -130,6 +134,7 @@ __all__ = [
     "nn",
     "open_store",
     "priors",
+    "read",
     "sample",
     "samplers",
     "search",

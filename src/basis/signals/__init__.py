@@ -8,14 +8,19 @@ from __future__ import annotations
 from basis.signals.datasets import CatalogueEntry, catalogue, load_images
 from basis.signals.download import PUBLISHED, Published, checksum, download, fetch
 from basis.signals.observation import (
+    READERS,
     MixtureFile,
+    Observation,
     Observed,
+    as_observation,
     fit_observation,
     from_numpy,
     open_mixtures,
+    read,
     read_array,
     read_mixture,
     read_observation,
+    reader,
     write_mixture,
 )
 from basis.signals.pictures import MOST_PIXELS, find_pictures, read_image
@@ -25,12 +30,15 @@ __all__ = [
     "MOST_PIXELS",
     "NAMES",
     "PUBLISHED",
+    "READERS",
     "CatalogueEntry",
     "ImageSet",
     "MixtureFile",
+    "Observation",
     "Observed",
     "Published",
     "Split",
+    "as_observation",
     "catalogue",
     "checksum",
     "data_root",
@@ -41,9 +49,11 @@ __all__ = [
     "from_numpy",
     "load_images",
     "open_mixtures",
+    "read",
     "read_array",
     "read_image",
     "read_mixture",
     "read_observation",
+    "reader",
     "write_mixture",
 ]

@@ -164,6 +164,57 @@ def as_batch(
     )
 
 
+def to_batch(values: Tensor, where: str, shape: tuple[int, ...] | None = None) -> Tensor:
+    """Brings an array of signals to (batch, channels, *size).
+
+    Args:
+        values: The array.
+        where: What errors call it.
+        shape: The shape of one signal, (channels, *size), where known: an array of it is one
+            signal, with one more axis a batch, and (*size) has one channel. Other pictures, and all
+            arrays where no shape is known, follow the rules of `as_batch`.
+    """
+    have = tuple(values.shape)
+    if shape is None:
+        return _by_axes(values, where)
+    if have[1:] == shape:
+        return values
+    if have == shape:
+        return values[None]
+    size = shape[1:]
+    if shape[0] == 1 and have == size:
+        return values[None, None]
+    if shape[0] == 1 and size and have[1:] == size:
+        if len(size) == 2 and have[0] == 3:
+            rest = ", ".join(map(str, size))
+            raise BasisError(
+                f"an array of shape (3, {rest}) is one color picture or three grey ones: give "
+                f"(1, 3, {rest}) or (3, 1, {rest})"
+            )
+        return values[:, None]
+    if len(shape) == 3:
+        return _by_axes(values, where)
+    missing = len(shape) + 1 - values.ndim
+    return values[(None,) * missing] if 0 <= missing <= 2 else values
+
+
+def _by_axes(values: Tensor, where: str) -> Tensor:
+    """(batch, channels, *size) by the number of axes and which of them look like channels."""
+    have = tuple(values.shape)
+    if len(have) > 4 or (len(have) == 3 and have[1] in SOUND_CHANNELS):
+        return values
+    if len(have) == 2:
+        return values[None, None]
+    if len(have) == 3:
+        if have[0] in CHANNELS:
+            return values[None]
+        return values.movedim(-1, 0)[None] if have[2] in CHANNELS else values[:, None]
+    if len(have) == 4:
+        last = have[1] not in CHANNELS and have[3] in CHANNELS
+        return values.movedim(-1, 1) if last else values
+    raise BasisError(f"{where} has shape {have}; (channels, *size) is accepted, or a batch of it")
+
+
 def as_floats(array: np.ndarray, path: Path | str) -> Tensor:
     """float32 of bytes (divided by 255) or floats (as they are); NaN and infinities are refused."""
     if array.dtype == np.uint8:
