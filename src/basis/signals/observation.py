@@ -525,7 +525,7 @@ def read(
             read(part, grey=grey, color=color, invert=invert, size=size, **options)
             for part in _parts(source)
         ]
-        return _join([_batch(one) for one in each])
+        return _join([_as_batch(one) for one in each])
     found = _open(source, options, any_size=size is not None)
     if grey or color or size is not None:
         found = _convert_picture(found, 1 if grey else 3 if color else None, height_width)
@@ -560,7 +560,7 @@ def as_observation(
                 f"8-bit values stand for 0 to 1, and this prior's values are in [{low:g}, "
                 f"{high:g}]; give floats"
             )
-        found.append(_without_equal_channels(_batch(_open(part), shape), shape))
+        found.append(_without_equal_channels(_as_batch(_open(part), shape), shape))
     return _join(found)
 
 
@@ -604,7 +604,7 @@ def _read_file(path: Path, options: dict[str, Any], any_size: bool) -> Observati
     return replace(found, names=found.names or (path.stem,), paths=(path,))
 
 
-def _batch(found: Observation, shape: tuple[int, ...] | None = None) -> Observation:
+def _as_batch(found: Observation, shape: tuple[int, ...] | None = None) -> Observation:
     """The observation as a batch, with a name for each item."""
     values = found.values
     if found.batched is None:
@@ -656,7 +656,7 @@ def _convert_picture(
     found: Observation, channels: int | None, size: tuple[int, int] | None
 ) -> Observation:
     """Pictures with these channels and of this size; their sources, if any, are left out."""
-    batch = _batch(found)
+    batch = _as_batch(found)
     values, done = batch.values, list(found.conversions)
     if values.ndim != 4:
         raise BasisError(
