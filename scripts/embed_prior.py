@@ -1,7 +1,7 @@
 r"""Puts a trained prior into the package, with what was measured of it on its card.
 
     python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." \
-        --licence "..." \
+        --license "..." \
         --quality a.json b.json
 
 Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or
@@ -47,12 +47,12 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--title", required=True)
     parser.add_argument("--origin", required=True, help="who published the data")
-    parser.add_argument("--licence", required=True)
+    parser.add_argument("--license", required=True)
     parser.add_argument("--note", help="anything else that its reader should know")
     parser.add_argument("--quality", type=Path, nargs="*", default=[])
     args = parser.parse_args()
     card = read_card(args.run).to_dict()
-    card |= {"name": args.name, "title": args.title, "licence": args.licence}
+    card |= {"name": args.name, "title": args.title, "license": args.license}
     card["data"] = {
         "name": card["data"]["name"],
         "origin": args.origin,

@@ -150,7 +150,7 @@ def _make_models(world: Path) -> None:
             module.started.data.fill_(1.0)
         kind = LikelihoodPrior if hasattr(module, "log_prob") else DenoiserPrior
         low, high = (0.1, 0.5) if name == "tiny-ladder" else (0.01, 1.0)
-        prior = kind(module, (channels, 8, 8), low, high, name=name, low=0.0, high=1.0)
+        prior = kind(module, (channels, 8, 8), low, high, name=name, value_range=(0.0, 1.0))
         write_prior(prior, shelf / name)
     save_classifier(Classifier(1, 8, 10, 4, 8), world / "classifier", {"accuracy": 0.5})
     network = NCSN(NCSNConfig(size=8, width=4, levels=3))

@@ -94,7 +94,7 @@ def one_job(args: argparse.Namespace) -> int:
 
     torch.set_num_threads(1)
     shape = (1, 28, 28)
-    prior = DenoiserPrior(Shrink(), shape, 0.01, 10.0, name="shrink", low=0.0, high=1.0)
+    prior = DenoiserPrior(Shrink(), shape, 0.01, 10.0, name="shrink", value_range=(0.0, 1.0))
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, "many.npy")
         array = np.lib.format.open_memmap(path, "w+", np.float32, (args.count, *shape))

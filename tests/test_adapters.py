@@ -17,8 +17,8 @@ from basis._check import check_prior, verdict
 from basis._separate import separate
 from basis.adapters.azula import from_azula
 from basis.adapters.diffusers import from_diffusers
-from basis.adapters.glow import read_checkpoint, read_glow
-from basis.adapters.ncsn import read_ncsn
+from basis.adapters.glow import from_glow, read_checkpoint
+from basis.adapters.ncsn import from_ncsn
 from basis.cli import main
 from basis.errors import BasisError
 from basis.lab.convert import convert_glow, convert_ncsn
@@ -220,7 +220,7 @@ def test_a_small_diffusers_model_trained_on_digits_separates():
     assert all(f.sound for f in check_prior(prior, test) if f.name in ("quantity", "range"))
     other = diffusers.DDPMScheduler(clip_sample=False, prediction_type="sample")
     assert "wrong prediction type" in verdict(check_prior(from_diffusers(model, other), test))
-    unconverted = from_diffusers(model, scheduler, pixels=(0.0, 1.0))
+    unconverted = from_diffusers(model, scheduler, model_range=(0.0, 1.0))
     assert "not sound" in verdict(check_prior(unconverted, test))
 
 
@@ -236,7 +236,7 @@ def test_azula_denoisers_are_priors():
     x = torch.rand(2, 1, 4, 4).double()
     for schedule in (VPSchedule(), VESchedule()):
         theirs = azula.GaussianDenoiser(mean, DiagonalCovariance(variance), schedule)
-        prior = from_azula(theirs, (1, 4, 4), pixels=(0.0, 1.0))
+        prior = from_azula(theirs, (1, 4, 4), model_range=(0.0, 1.0))
         s2 = 0.3**2
         exact = mean + variance / (variance + s2) * (x - mean)
         assert torch.allclose(prior.denoise(x, 0.3), exact, atol=1e-6)
@@ -318,7 +318,7 @@ def test_published_ncsn_checkpoints_become_priors(tmp_path, capsys):
         ours = prior.score(x, levels[index].item())
         assert torch.allclose(ours, score, atol=1e-5 * max(1, 1 / levels[index].item() ** 2))
     assert separate(x[:1], prior, effort=20).sources.shape == (1, 2, 1, 8, 8)
-    direct = read_ncsn(tmp_path / "checkpoint.pth", tmp_path / "config.yml")
+    direct = from_ncsn(tmp_path / "checkpoint.pth", tmp_path / "config.yml")
     assert torch.allclose(direct.score(x, 0.1), prior.score(x, 0.1), atol=1e-4)
 
 
@@ -357,7 +357,7 @@ def test_bad_ncsn_checkpoints_are_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["affine", "additive"])
 def test_a_flow_saved_by_tensorflow_has_the_likelihood_of_its_graph(kind):
-    model = read_glow(GLOW / f"{kind}.ckpt", size=8, sigmas=[0.01]).module.rungs[0]
+    model = from_glow(GLOW / f"{kind}.ckpt", size=8, sigmas=[0.01]).module.rungs[0]
     known = np.load(GLOW / f"{kind}.npz")
     x = torch.from_numpy(known["images"])
     ours = model.log_prob(x, torch.zeros(len(x)))
@@ -418,8 +418,8 @@ def test_checkpoints_of_any_scope_and_with_averages_are_read(tmp_path):
     spoilt = {n: v + 1 for n, v in renamed.items()}
     write_bundle(tmp_path / "a.ckpt", averaged | spoilt | {"global_step": np.zeros(())})
     x = torch.rand(2, 3, 8, 8)
-    ours = read_glow(tmp_path / "a.ckpt", size=8).log_prob(x, 0.0)
-    direct = read_glow(GLOW / "affine.ckpt", size=8).log_prob(x, 0.0)
+    ours = from_glow(tmp_path / "a.ckpt", size=8).log_prob(x, 0.0)
+    direct = from_glow(GLOW / "affine.ckpt", size=8).log_prob(x, 0.0)
     assert torch.allclose(ours, direct)
 
 
@@ -467,13 +467,13 @@ def test_bad_tensorflow_checkpoints_are_refused(tmp_path, capsys):
         read_checkpoint(tmp_path / "packed")
     write_bundle(tmp_path / "labels", variables | {"model/prior/y_emb/W": np.zeros((10, 4))})
     with pytest.raises(BasisError, match="class-conditional"):
-        read_glow(tmp_path / "labels", size=8)
+        from_glow(tmp_path / "labels", size=8)
     del variables["model/1/0/f1/l_2/W"]
     write_bundle(tmp_path / "less", variables)
     with pytest.raises(BasisError, match="1/0/f1/l_2/W"):
-        read_glow(tmp_path / "less", size=8)
+        from_glow(tmp_path / "less", size=8)
     with pytest.raises(BasisError, match="divisible by 4"):
-        read_glow(GLOW / "affine.ckpt", size=10)
+        from_glow(GLOW / "affine.ckpt", size=10)
     with pytest.raises(BasisError, match="one level for each"):
         convert_glow([GLOW / "affine.ckpt"], tmp_path / "out", sigmas=[], size=8)
     assert main(["convert", "glow", str(tmp_path / "none.ckpt"), "--out", str(tmp_path / "o")]) == 2
@@ -488,8 +488,8 @@ def test_priors_are_saved_and_added(tiny_prior, tmp_path, monkeypatch):
     x = torch.rand(2, 1, 8, 8)
     again = load_prior(folder)
     assert torch.equal(again.denoise(x, 0.2), tiny_prior.denoise(x, 0.2))
-    assert again.card.more["license"] == "MIT" and len(again.card.sha256) == 64
-    assert (again.low, again.high) == (0.0, 1.0) and again.spread == tiny_prior.spread
+    assert again.card.license == "MIT" and len(again.card.sha256) == 64
+    assert again.value_range == (0.0, 1.0) and again.std == tiny_prior.std
     entry = add_prior(folder, root=tmp_path / "root")
     assert entry.name == "tiny"
     assert torch.equal(

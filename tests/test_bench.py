@@ -45,10 +45,10 @@ def test_psnr_is_taken_on_the_range_of_the_prior(tiny_prior):
     """The same mixtures in other units have the same PSNR."""
     sources = torch.rand(4, 2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     usual = lab.average_quality(Pairs(sources, torch.zeros(4, 2)))
-    tiny_prior.low, tiny_prior.high = 0.0, 7.0
+    tiny_prior.value_range = (0.0, 7.0)
     scaled = lab.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
     assert scaled.each == pytest.approx(usual.each, abs=1e-4)
-    tiny_prior.low, tiny_prior.high, tiny_prior.spread = None, None, 0.3 * 7
+    tiny_prior.value_range, tiny_prior.std = None, 0.3 * 7
     unbounded = lab.average_quality(Pairs(7 * sources, torch.zeros(4, 2)), tiny_prior)
     assert unbounded.each == pytest.approx(usual.each, abs=1e-4)
 

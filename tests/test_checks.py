@@ -8,9 +8,10 @@ import torch
 from basis._check import check_prior, gaussian_errors, value_scale, verdict
 from basis.cli import main
 from basis.errors import BasisError
-from basis.priors.functions import FunctionPrior, from_denoiser
+from basis.priors.functions import FunctionPrior
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.likelihood import LikelihoodPrior
+from basis.priors.prior import Prior
 from basis.signals.datasets import load_images
 from basis.store.loading import load_prior
 from basis.tensors import per_item
@@ -27,7 +28,9 @@ def mnist():
 
 
 def broken(mnist, function):
-    return from_denoiser(function, mnist.shape, mnist.sigma_min, mnist.sigma_max, name="broken")
+    return Prior.from_denoiser(
+        function, mnist.shape, mnist.sigma_min, mnist.sigma_max, name="broken"
+    )
 
 
 def faults(prior, images):
@@ -52,7 +55,9 @@ def test_a_range_that_is_not_converted(mnist, digits):
     prior = broken(mnist, lambda x, s: 2 * mnist.denoise((x + 1) / 2, s / 2) - 1)
     assert "range" in faults(prior, digits)
     assert "[-1, 1]" in verdict(check_prior(prior, digits))
-    mended = FunctionPrior(prior.function, "denoiser", prior.shape, 0.01, 5.0, pixels=(-1.0, 1.0))
+    mended = FunctionPrior(
+        prior.function, "denoiser", prior.shape, 0.01, 5.0, model_range=(-1.0, 1.0)
+    )
     assert not faults(mended, digits)
 
 
@@ -80,7 +85,7 @@ def test_an_untrained_model_and_nan(mnist, digits):
 def test_a_score_that_is_not_the_gradient():
     g = torch.Generator().manual_seed(0)
     prior = GaussianMixture(torch.full((1, 1, 4, 4), 0.5), torch.tensor([0.05]))
-    images = prior.sample(64, g)
+    images = prior.exact_samples(64, g)
     assert "gradient" not in faults(prior, images)
 
     class Liar(LikelihoodPrior):
@@ -96,7 +101,7 @@ def test_gaussian_errors_are_those_of_the_exact_prior():
     prior = GaussianMixture(
         torch.full((1, 1, 2, 2), 0.5, dtype=torch.float64), torch.tensor([0.04])
     )
-    images = prior.sample(20_000, g)
+    images = prior.exact_samples(20_000, g)
     for sigma, found in zip((0.1, 0.5), gaussian_errors(images, (0.1, 0.5)), strict=True):
         assert found == pytest.approx(0.04 / (0.04 + sigma**2), rel=0.02)
 
@@ -117,8 +122,8 @@ def sound(scale=30.0, mean=10.0, factor=1.0, offset=0.0):
         gain = covariance @ torch.linalg.inv(covariance + s**2 * torch.eye(10).double())
         return ((x.flatten(1).double() - mean) @ gain.T + mean + offset).view(x.shape).to(x)
 
-    prior = from_denoiser(denoise, (2, 5), 0.1, 100.0, name="sound")
-    prior.low, prior.high, prior.spread = None, None, scale
+    prior = Prior.from_denoiser(denoise, (2, 5), 0.1, 100.0, name="sound")
+    prior.value_range, prior.std = None, scale
     return prior, signals
 
 
@@ -130,7 +135,7 @@ def test_signals_of_any_shape_and_range():
     assert "range" in faults(*sound(offset=10.0))
     # An offset that would spoil pictures is nothing beside signals of this size.
     assert "range" not in faults(*sound(offset=0.5))
-    prior.low, prior.high = -1.0, 1.0
+    prior.value_range = (-1.0, 1.0)
     assert value_scale(prior) == 2
 
 

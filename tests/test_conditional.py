@@ -11,7 +11,7 @@ from basis.nn.conditional import class_weights
 from basis.nn.unet import Denoiser, UNet, UNetConfig
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture
-from basis.priors.guidance import Guided
+from basis.priors.guidance import Autoguided
 from basis.samplers.gibbs import Gibbs
 from basis.search.plan import plan_for
 from basis.signals.places import ImageSet
@@ -60,20 +60,20 @@ def level(prior, sigma=2.0):
 def test_told_classes_are_what_is_drawn_and_denoised(folder):
     prior = load_prior(folder)
     assert prior.classes == ("dark", "grey", "bright")
-    assert level(prior.given("dark")) == pytest.approx(0.1, abs=0.06)
-    assert level(prior.given("bright")) == pytest.approx(0.9, abs=0.06)
+    assert level(prior.condition("dark")) == pytest.approx(0.1, abs=0.06)
+    assert level(prior.condition("bright")) == pytest.approx(0.9, abs=0.06)
     assert level(prior) == pytest.approx(0.5, abs=0.08)
     # Of two classes either may be it, and without a hint the mean of both is the best answer.
-    assert level(prior.given("grey", "bright")) == pytest.approx(0.7, abs=0.08)
-    assert level(prior.given(1, 2)) == level(prior.given("bright", "grey"))
-    assert prior.given(*prior.classes) is prior
+    assert level(prior.condition("grey", "bright")) == pytest.approx(0.7, abs=0.08)
+    assert level(prior.condition(1, 2)) == level(prior.condition("bright", "grey"))
+    assert prior.condition(*prior.classes) is prior
 
 
 def test_the_variance_knows_what_was_told(folder):
     prior = load_prior(folder)
     x = 0.5 + 2 * torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        told, untold = (p.moments(x, 2.0)[1].mean() for p in (prior.given("dark"), prior))
+        told, untold = (p.moments(x, 2.0)[1].mean() for p in (prior.condition("dark"), prior))
     assert told < untold / 2
 
 
@@ -113,9 +113,9 @@ def test_samples_of_each_class_in_turn(folder):
     # A signal depends on the seed and its number alone.
     fewer = basis.sample(prior, 2, steps=12, each_class=True, seed=0).mean((1, 2, 3))
     assert torch.allclose(fewer, drawn[:2], atol=1e-5)
-    guided = Guided(prior, prior, 0.5)
+    guided = Autoguided(prior, prior, 0.5)
     assert guided.classes == prior.classes
-    assert level(guided.given("dark")) < level(prior.given("dark")) + 1e-3
+    assert level(guided.condition("dark")) < level(prior.condition("dark")) + 1e-3
 
 
 def test_a_network_begins_as_one_that_is_told_nothing():
@@ -184,19 +184,19 @@ def test_a_run_may_start_from_a_prior_that_is_told_nothing(folder, tmp_path):
     again = train(shades(), tmp_path / "b", config=config, init=plain, conditional=True, **settings)
     assert again.module.network.config.widths == sizes["widths"]
     assert again.classes == told.classes
-    assert level(again.given("dark")) == pytest.approx(level(plain).item(), abs=1e-3)
+    assert level(again.condition("dark")) == pytest.approx(level(plain).item(), abs=1e-3)
 
 
 def test_mistakes_are_told(folder, tmp_path, capsys):
     with pytest.raises(BasisError, match="no class 'pink'; its classes are dark, grey, bright"):
         load_prior(f"{folder}:pink")
     with pytest.raises(BasisError, match="no class 3"):
-        load_prior(folder).given(3)
+        load_prior(folder).condition(3)
     with pytest.raises(BasisError, match="no class of prior"):
-        load_prior(folder).given()
+        load_prior(folder).condition()
     plain = DenoiserPrior(torch.nn.Identity(), (1, 8, 8), 0.01, 1.0)
     with pytest.raises(BasisError, match="was not trained to be told classes"):
-        plain.given(0)
+        plain.condition(0)
     with pytest.raises(BasisError, match="was not trained to be told classes"):
         basis.sample(plain, 2, each_class=True)
     with pytest.raises(BasisError, match="no labels of two or more classes"):

@@ -12,8 +12,8 @@ from basis.store.loading import find_prior
 
 def test_card_is_complete():
     card = read_card(find_prior("mnist"))
-    wanted = {"name", "title", "architecture", "shape", "sigma_min", "sigma_max", "low", "high",
-              "spread", "errors", "data", "training", "quality", "licence", "sha256",
+    wanted = {"name", "title", "architecture", "shape", "sigma_min", "sigma_max", "value_range",
+              "std", "errors", "data", "training", "quality", "license", "sha256",
               "parameters"}  # fmt: skip
     assert wanted <= card.to_dict().keys()
     assert card.training["images_seen"] > 100_000
@@ -21,12 +21,12 @@ def test_card_is_complete():
 
 
 def test_embedded_priors_know_their_range_and_are_ready_for_use():
-    spreads = {"mnist": 0.3, "mnist-glow": 0.3, "mnist-vae": 0.3, "mnist-energy": 0.3}
-    spreads |= {"cifar10": 0.25, "cifar10-glow": 0.25}
-    for name, spread in spreads.items():
+    stds = {"mnist": 0.3, "mnist-glow": 0.3, "mnist-energy": 0.3}
+    stds |= {"cifar10": 0.25, "cifar10-glow": 0.25}
+    for name, std in stds.items():
         prior = basis.load_prior(name)
-        assert (prior.low, prior.high) == (0.0, 1.0)
-        assert abs(prior.spread - spread) < 0.01  # as told, or as measured on its images
+        assert prior.value_range == (0.0, 1.0)
+        assert abs(prior.std - std) < 0.01
         assert prior.card.training["held_out_error_over_sigma2"]["0.1"] == prior.errors[0.1]
         assert not prior.training and not any(p.requires_grad for p in prior.parameters())
     convolutions = [p for p in basis.load_prior("mnist").parameters() if p.ndim == 4]

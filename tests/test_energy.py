@@ -123,7 +123,7 @@ def two_modes(tmp_path_factory):
     means = torch.tensor([[[-1.0, -1.0]], [[1.0, 1.0]]])
     weights = torch.tensor([0.75, 0.25])
     exact = GaussianMixture(means, torch.tensor([0.04, 0.09]), weights)
-    data = exact.sample(8192, torch.Generator().manual_seed(0))
+    data = exact.exact_samples(8192, torch.Generator().manual_seed(0))
     config = TrainConfig(
         images=128 * 400, batch=128, warmup=2560, cooldown=0.7, lr=0.03, adam_lr=0.01
     )
@@ -143,7 +143,7 @@ def two_modes(tmp_path_factory):
 def test_a_trained_energy_has_the_density_of_its_data(two_modes):
     exact, prior = two_modes
     g = torch.Generator().manual_seed(1)
-    x = exact.sample(1000, g)
+    x = exact.exact_samples(1000, g)
     for sigma, most in ((0.1, 0.5), (0.3, 0.3), (1.0, 0.2), (3.0, 0.1)):
         noisy = x + sigma * torch.randn(x.shape, generator=g)
         apart = prior.log_prob(noisy, sigma) - exact.log_prob(noisy, sigma)
@@ -160,7 +160,7 @@ def test_a_trained_energy_has_the_density_of_its_data(two_modes):
 def test_it_ranks_samples_by_its_density(two_modes):
     exact, prior = two_modes
     g = torch.Generator().manual_seed(2)
-    good = exact.sample(200, g)
+    good = exact.exact_samples(200, g)
     bad = 1.5 * torch.randn(200, 1, 2, generator=g)
     x = torch.cat([good, bad])
     known, found = exact.log_prob(x, 0.2), prior.log_prob(x, 0.2)
@@ -168,7 +168,7 @@ def test_it_ranks_samples_by_its_density(two_modes):
     assert torch.corrcoef(ranks)[0, 1] > 0.95
     r = separate(good[:2].sum(dim=0)[None], prior, sampler="gibbs", steps=10, samples=4,
                  choose="likelihood")  # fmt: skip
-    assert prior.likelihood_sigma == pytest.approx(prior.spread / 3)
+    assert prior.likelihood_sigma == pytest.approx(prior.std / 3)
     summed = (
         prior.log_prob(r.samples[0].flatten(0, 1), prior.likelihood_sigma).view(4, 2).sum(dim=1)
     )
@@ -178,7 +178,7 @@ def test_it_ranks_samples_by_its_density(two_modes):
 def test_its_variance_is_learned_and_given(two_modes):
     exact, prior = two_modes
     assert isinstance(prior, LikelihoodPrior) and prior.module.head is not None
-    x = exact.sample(500, torch.Generator().manual_seed(3))
+    x = exact.exact_samples(500, torch.Generator().manual_seed(3))
     noisy = x + 0.3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(4))
     mean, variance = prior.moments(noisy, 0.3)
     assert torch.allclose(mean, prior.denoise(noisy, 0.3), atol=1e-5)

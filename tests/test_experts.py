@@ -52,14 +52,14 @@ def test_each_network_answers_for_its_own_noise(tmp_path):
     )
     both = join_by_noise(small, large, 0.3)
     assert both.errors == {0.1: 0.2, 1.0: 0.05}
-    told = small.given(1).denoise(x, 0.1), large.given(1).denoise(x, 1.0)
+    told = small.condition(1).denoise(x, 0.1), large.condition(1).denoise(x, 1.0)
     with torch.no_grad():
         assert torch.allclose(both.denoise(x, mixed), expected, atol=1e-6)
         assert torch.allclose(both.moments(x, mixed)[1], variance, atol=1e-6)
         for sigma, one in ((0.1, small), (1.0, large)):
             assert torch.equal(both.denoise(x, sigma), one.denoise(x, sigma))
-        assert torch.equal(both.given(1).denoise(x, 0.1), told[0])
-        assert torch.equal(both.given(1).denoise(x, 1.0), told[1])
+        assert torch.equal(both.condition(1).denoise(x, 0.1), told[0])
+        assert torch.equal(both.condition(1).denoise(x, 1.0), told[1])
         assert describe_module(both.module)["kind"] == "experts"
         write_prior(both, tmp_path / "both")
         again = load_prior(tmp_path / "both")
@@ -87,9 +87,9 @@ def test_training_goes_on_from_the_network_of_its_noise(tmp_path, least, second)
 def test_what_cannot_be_joined_is_refused():
     small = prior(0)
     for other, told in (
-        (prior(1, head=False), "one has learned its variance"),
-        (prior(1, low=-1.0), "differ in shape, range or classes"),
-        (prior(1, sizes=replace(SIZES, classes=3)), "differ in shape, range or classes"),
+        (prior(1, head=False), "only one has a variance head"),
+        (prior(1, value_range=(-1.0, 1.0)), "differ in their value_range"),
+        (prior(1, sizes=replace(SIZES, classes=3)), "differ in their classes"),
         (prior(1, sigma_min=0.5), "sigma must be a noise level that both priors know, from 0.5"),
         (basis.load_prior("mnist-energy"), "'mnist-energy' is none"),
         (join_by_noise(prior(1), prior(2), 1.0), "both priors know, from 1 to"),

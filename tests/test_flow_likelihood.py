@@ -7,24 +7,23 @@ from basis._separate import separate
 from basis.errors import BasisError
 from basis.lab.studies.likelihood_study import likelihoods
 from basis.mixings.matrix import mixture
-from basis.priors.functions import from_denoiser
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.likelihood import FlowLikelihood, with_likelihood
+from basis.priors.prior import Prior
 from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
 
 
 def hidden(exact):
     """The same prior, of which only the denoiser is shown."""
-    return from_denoiser(
+    return Prior.from_denoiser(
         exact.denoise,
         exact.shape,
         sigma_min=1e-3,
         sigma_max=1e3,
-        low=None,
-        high=None,
+        value_range=None,
         center=exact.center,
-        spread=exact.spread,
+        std=exact.std,
     )
 
 
@@ -43,7 +42,7 @@ def two_modes():
 @pytest.mark.parametrize("exact", [correlated(), two_modes()], ids=["Gaussian", "mixture"])
 def test_it_is_the_exact_density(exact):
     g = torch.Generator().manual_seed(1)
-    x = exact.sample(32, g)
+    x = exact.exact_samples(32, g)
     noise = torch.randn(x.shape, generator=g, dtype=x.dtype)
     flow = FlowLikelihood(hidden(exact), probes=None)
     # Signals whose path runs between two modes ask for more steps: the mean is held, not the worst.
@@ -64,7 +63,7 @@ def test_it_is_the_exact_density(exact):
 
 def test_probes_are_right_on_average_and_cancel_in_comparisons():
     exact = correlated()
-    x = exact.sample(16, torch.Generator().manual_seed(2))
+    x = exact.exact_samples(16, torch.Generator().manual_seed(2))
     truth = exact.log_prob(x, 0.1)
     few = [FlowLikelihood(hidden(exact), seed=s).log_prob(x, 0.1) - truth for s in range(16)]
     errors = torch.stack(few)  # one for every seed and signal
@@ -79,7 +78,7 @@ def test_what_it_costs_is_counted():
         calls.append(len(x))
         return x / (1 + sigma.view(-1, 1, 1) ** 2)
 
-    prior = from_denoiser(denoise, (1, 3), sigma_min=0.01, sigma_max=10.0)
+    prior = Prior.from_denoiser(denoise, (1, 3), sigma_min=0.01, sigma_max=10.0)
     for probes, each in ((1, 2), (2, 4), (None, 6)):
         flow = FlowLikelihood(prior, steps=5, probes=probes)
         calls.clear()
@@ -112,7 +111,7 @@ def test_score_priors_choose_by_it(toy_prior):
 
 def test_studies_take_it():
     exact = correlated()
-    x = exact.sample(32, torch.Generator().manual_seed(4))
+    x = exact.exact_samples(32, torch.Generator().manual_seed(4))
     row = likelihoods(FlowLikelihood(hidden(exact), probes=None), x)
     assert row.noiseless is None and row.sigma == 1e-3
     assert row.noisy[0] == pytest.approx(likelihoods(exact, x).noisy[0], abs=0.5)

@@ -115,8 +115,8 @@ def test_gibbs_asks_for_the_variance_down_to_the_last_level(monkeypatch):
     )
     separate(mixed, prior, sampler="gibbs", steps=10)
     assert followed > 0 and len(asked) == followed
-    assert len(levels) >= 10 and min(levels) < 0.2 * prior.spread
-    assert Tiled(prior, 12, 12).turn_spreads == prior.turn_spreads == 0
+    assert len(levels) >= 10 and min(levels) < 0.2 * prior.std
+    assert Tiled(prior, 12, 12)._switch_level == prior._switch_level == 0
 
 
 def test_no_images_need_a_prior(tmp_path, capsys):

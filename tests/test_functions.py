@@ -6,9 +6,9 @@ import torch
 from basis._separate import separate
 from basis.errors import BasisError
 from basis.metrics import psnr
-from basis.priors.functions import from_denoiser, from_log_prob, from_score
+from basis.priors.prior import Prior
 
-RANGE = {"shape": (1, 4, 4), "sigma_min": 0.01, "sigma_max": 10.0}
+RANGE = {"shape": (1, 4, 4), "sigma_min": 0.02, "sigma_max": 20.0}
 
 
 def shifted(function, scale_answer):
@@ -30,9 +30,9 @@ def test_all_three_are_the_same_prior(toy_prior, pixels):
     else:
         denoise, score, log_prob = toy_prior.denoise, toy_prior.score, toy_prior.log_prob
     priors = [
-        from_denoiser(denoise, **RANGE, pixels=pixels),
-        from_score(score, **RANGE, pixels=pixels),
-        from_log_prob(log_prob, **RANGE, pixels=pixels),
+        Prior.from_denoiser(denoise, **RANGE, model_range=pixels),
+        Prior.from_score(score, **RANGE, model_range=pixels),
+        Prior.from_log_prob(log_prob, **RANGE, model_range=pixels),
     ]
     x = torch.rand(3, 1, 4, 4, dtype=torch.float64)
     sigma = torch.tensor([0.05, 0.3, 2.0], dtype=torch.float64)
@@ -46,10 +46,10 @@ def test_all_three_are_the_same_prior(toy_prior, pixels):
 
 
 def test_mistakes_are_told():
-    with pytest.raises(BasisError, match="white above black"):
-        from_denoiser(lambda x, s: x, **RANGE, pixels=(1.0, 0.0))
-    with pytest.raises(BasisError, match="0 < sigma_min"):
-        from_score(lambda x, s: x, (1, 4, 4), 0.0, 1.0)
-    wrong = from_denoiser(lambda x, s: x[:, :, :2], **RANGE, name="mine")
-    with pytest.raises(BasisError, match="'mine' answered"):
+    with pytest.raises(BasisError, match="model_range"):
+        Prior.from_denoiser(lambda x, s: x, **RANGE, model_range=(1.0, 0.0))
+    with pytest.raises(BasisError, match="sigma_min"):
+        Prior.from_score(lambda x, s: x, (1, 4, 4), 0.0, 1.0)
+    wrong = Prior.from_denoiser(lambda x, s: x[:, :, :2], **RANGE, name="mine")
+    with pytest.raises(BasisError, match="'mine'.*shape"):
         wrong.denoise(torch.rand(1, 1, 4, 4), 0.1)

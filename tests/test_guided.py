@@ -1,4 +1,4 @@
-"""Guided priors: what is sharpened, where, at what cost, and what is refused."""
+"""Autoguided priors: what is sharpened, where, at what cost, and what is refused."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from basis.cli import main
 from basis.plots.panels import pictures_panel
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture
-from basis.priors.guidance import Guided
+from basis.priors.guidance import Autoguided
 from basis.tensors import to_cosines
 
 
@@ -33,7 +33,7 @@ def bounded():
 
 def test_guiding_gaussians_is_a_product_of_powers():
     narrow, wide, w = gaussian(1.0), gaussian(4.0), 0.5
-    guided = Guided(narrow, wide, w, above=0.0)
+    guided = Autoguided(narrow, wide, w, above=0.0)
     x, sigma = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), 0.7
     # The precisions of the noisy Gaussians, of which a product of powers has the sum.
     precision = (1 + w) / (1.0 + sigma**2) - w / (4.0 + sigma**2)
@@ -45,30 +45,30 @@ def test_guiding_gaussians_is_a_product_of_powers():
 
 def test_draws_are_narrower_than_the_prior():
     plain = basis.sample(gaussian(1.0), 400, steps=20)
-    led = basis.sample(Guided(gaussian(1.0), gaussian(2.0), 1.0, above=0.0), 400, steps=20)
+    led = basis.sample(Autoguided(gaussian(1.0), gaussian(2.0), 1.0, above=0.0), 400, steps=20)
     assert plain.std().item() == pytest.approx(1.0, abs=0.04)
     assert led.std() < 0.9 * plain.std()
 
 
 def test_only_large_noise_that_the_guide_knows_is_guided():
     narrow, wide = gaussian(1.0), gaussian(4.0, sigma_max=2.0)
-    guided = Guided(narrow, wide, 1.0, above=0.5)
+    guided = Autoguided(narrow, wide, 1.0, above=0.5)
     x = torch.ones(4, 1, 4, 4)
     sigma = torch.tensor([0.4, 0.5, 2.0, 3.0])
     moved = (guided.denoise(x, sigma) - narrow.denoise(x, sigma)).abs().amax(dim=(1, 2, 3)) > 1e-6
     assert moved.tolist() == [False, True, True, False]
-    between = Guided(narrow, wide, 1.0, below=1.0).denoise(x, sigma)
+    between = Autoguided(narrow, wide, 1.0, below=1.0).denoise(x, sigma)
     moved = (between - narrow.denoise(x, sigma)).abs().amax(dim=(1, 2, 3)) > 1e-6
     assert moved.tolist() == [True, True, False, False]
-    assert torch.equal(Guided(narrow, wide, 0.0).denoise(x, sigma), narrow.denoise(x, sigma))
+    assert torch.equal(Autoguided(narrow, wide, 0.0).denoise(x, sigma), narrow.denoise(x, sigma))
 
 
 def test_only_waves_that_are_short_enough_are_guided():
     """Slow waves stay the prior's own, short ones are led as all are without a limit."""
     narrow, wide = gaussian(1.0, shape=(2, 8, 8)), gaussian(4.0, shape=(2, 8, 8))
     x = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(0))
-    own, led = (to_cosines(p.denoise(x, 0.7), 2) for p in (narrow, Guided(narrow, wide, 1.0)))
-    some = Guided(narrow, wide, 1.0, finer=0.5)
+    own, led = (to_cosines(p.denoise(x, 0.7), 2) for p in (narrow, Autoguided(narrow, wide, 1.0)))
+    some = Autoguided(narrow, wide, 1.0, finer=0.5)
     fine = to_cosines(some.denoise(x, 0.7), 2)
     steps = torch.arange(8.0)  # half periods across a side
     short = (steps[:, None].square() + steps.square()).sqrt() >= 4  # half a side or shorter
@@ -82,10 +82,10 @@ def test_what_is_led_is_judged_by_the_prior_itself():
     """Typical energies are of the prior; a led one would find its own answers less likely."""
     prior = gaussian(1.0)
     m = torch.ones(2, 1, 4, 4)
-    led = Guided(Guided(prior, gaussian(9.0), 2.0), gaussian(4.0), 1.0)
-    assert led.unled is prior and prior.unled is prior
+    led = Autoguided(Autoguided(prior, gaussian(9.0), 2.0), gaussian(4.0), 1.0)
+    assert led.base_prior is prior and prior.base_prior is prior
     result = basis.separate(m, led, alphas=(1.0, 1.0), sampler="gibbs", steps=5, seed=0)
-    at = [level * prior.spread for level in (1 / 3, 2 / 3, 4 / 3)]
+    at = [level * prior.std for level in (1 / 3, 2 / 3, 4 / 3)]
     generator, expected = torch.Generator().manual_seed(0), torch.zeros(2, 2)
     weights = torch.tensor([math.log(2)] * 3)
     for sigma, weight in zip(at, weights, strict=True):
@@ -99,8 +99,8 @@ def test_what_is_led_is_judged_by_the_prior_itself():
 
 
 def test_it_counts_both_networks_and_says_who_guides():
-    guided = Guided(gaussian(1.0), gaussian(4.0), 0.25)
-    assert guided.cost == guided.tile_cost == 2
+    guided = Autoguided(gaussian(1.0), gaussian(4.0), 0.25)
+    assert guided.cost == guided._tile_cost == 2
     assert guided.describe()["guide"]["strength"] == 0.25
     m = torch.ones(1, 1, 4, 4)
     result = basis.separate(m, guided, alphas=(1.0, 1.0), sampler="gibbs", steps=5, seed=0)
@@ -111,8 +111,8 @@ def test_it_counts_both_networks_and_says_who_guides():
 @pytest.mark.parametrize(
     ("guide", "settings", "said"),
     [
-        (gaussian(4.0, shape=(1, 2, 2)), {}, "must be of the prior's signals"),
-        (bounded(), {}, "must be of the prior's range"),
+        (gaussian(4.0, shape=(1, 2, 2)), {}, "shape"),
+        (bounded(), {}, "value_range"),
         (gaussian(4.0), {"strength": -1.0}, "strength must be a number of 0 or more"),
         (gaussian(4.0), {"above": float("nan")}, "above must be a number of 0 or more"),
         (
@@ -120,13 +120,13 @@ def test_it_counts_both_networks_and_says_who_guides():
             {"above": 2.0, "below": 2.0},
             r"below must be more than above \(2\), not 2",
         ),
-        (gaussian(4.0), {"finer": 0.0}, "finer must be a share of the side above 0, not 0"),
+        (gaussian(4.0), {"finer": 0.0}, "finer must be"),
         (gaussian(4.0), {"below": float("nan")}, r"below must be more than above \(0\), not nan"),
     ],
 )
 def test_what_does_not_fit_is_refused(guide, settings, said):
     with pytest.raises(basis.BasisError, match=said):
-        Guided(gaussian(1.0), guide, **settings)
+        Autoguided(gaussian(1.0), guide, **settings)
 
 
 def test_a_picture_of_every_class_names_them(tmp_path):
@@ -155,10 +155,10 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     assert draw("mnist-classes", *words) == 0
     led = json.loads(record.read_text())["prior"]["guide"]
     levels = {"above": 0.4, "below": 6.0}
-    assert led == {"name": "mnist", "strength": 0.5, **levels, "before": guide}
+    assert led == {"name": "mnist", "strength": 0.5, **levels, "inner": guide}
     drawn = np.load(tmp_path / "out/samples.npy")
     told, untold = basis.load_prior("mnist-classes"), basis.load_prior("mnist")
-    both = Guided(Guided(told, told, 2.0, below=8.0), untold, 0.5, **levels)
+    both = Autoguided(Autoguided(told, told, 2.0, below=8.0), untold, 0.5, **levels)
     expected = basis.sample(both, 4, steps=3, each_class=True).mul(255).round().byte()
     assert np.array_equal(drawn, expected.numpy())
     capsys.readouterr()
@@ -166,10 +166,10 @@ def test_the_command_draws_with_guidance(tmp_path, capsys):
     assert "give mnist-classes:CLASS, or --each-class" in capsys.readouterr().err
     for words, says in (
         (("mnist-classes:3", "--each-class"), "is told its class: leave out :3, or --each-class"),
-        (("mnist", "--guidance", "1"), "mnist-classes and cifar10 were"),
+        (("mnist", "--guidance", "1"), "mnist-classes and cifar10 are"),
         (("mnist-classes:3", "--guidance", "-1"), "--guidance must be 0 or more, not -1"),
         (("mnist", "--away", "mnist", "--away-strength", "-1"), "--away-strength must be 0 or"),
-        (("mnist", "--away", "cifar10-young"), "a guide must be of the prior's signals"),
+        (("mnist", "--away", "cifar10-small"), "a guide must have the prior's shape"),
     ):
         assert draw(*words) == 2
         assert says in capsys.readouterr().err

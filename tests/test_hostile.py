@@ -386,7 +386,7 @@ def test_pipes_instead_of_files_are_refused_at_once(shelf, tmp_path):
     assert in_time(20, lambda: load_prior("good")) is None
     for name in ("data", "a.npy", "a.png", "log.jsonl", "state.safetensors", "m.ckpt.index"):
         os.mkfifo(tmp_path / name)
-    from basis.adapters.glow import read_glow
+    from basis.adapters.glow import from_glow
     from basis.training.state import read_state
 
     for work in (
@@ -396,7 +396,7 @@ def test_pipes_instead_of_files_are_refused_at_once(shelf, tmp_path):
         lambda: read_image(tmp_path / "a.png"),
         lambda: read_log(tmp_path),
         lambda: read_state(tmp_path),
-        lambda: read_glow(tmp_path / "m.ckpt", size=8),
+        lambda: from_glow(tmp_path / "m.ckpt", size=8),
     ):
         assert isinstance(in_time(20, work), BasisError)
 
@@ -434,8 +434,8 @@ def changed(card, path, value):
         ("sigma_min", -1),
         ("sigma_min", 10**400),
         ("sigma_max", 0.001),
-        ("spread", 0),
-        ("low", 2),
+        ("std", 0),
+        ("value_range", [2, 1]),
         ("errors", {"0.1": "a"}),
         ("errors", {"a": 1}),
         ("name", "two\nlines"),
@@ -662,10 +662,10 @@ def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monk
         load_images(tmp_path / "x-images-idx3-ubyte.gz")
     with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10**6))
-    from basis.adapters.ncsn import read_ncsn
+    from basis.adapters.ncsn import from_ncsn
 
     with pytest.raises(BasisError, match="unfolds to"):
-        read_ncsn(tmp_path / "bomb.pth")
+        from_ncsn(tmp_path / "bomb.pth")
     np.savez_compressed(tmp_path / "a.npz", images=np.zeros((100, 28, 28), "uint8"))
     assert len(load_images(tmp_path / "a.npz")) == 100
     monkeypatch.setattr("basis.files.memory_left", lambda: 100_000)
@@ -812,7 +812,12 @@ def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
 
     network = UNet(UNetConfig(channels=3, widths=(8, 12), blocks=(1, 1), embedding=16))
     prior = DenoiserPrior(
-        Denoiser(network, 0.47, 0.25), (3, 32, 32), 0.005, 10.0, name="cifar10", low=0.0, high=1.0
+        Denoiser(network, 0.47, 0.25),
+        (3, 32, 32),
+        0.005,
+        10.0,
+        name="cifar10",
+        value_range=(0.0, 1.0),
     )
     ctx = Context(ResultCache(tmp_path / "cache"), data="sample", miniature=True)
     assert ctx.photos == "sample-photos"

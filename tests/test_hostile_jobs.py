@@ -33,7 +33,7 @@ def mixtures():
 
 
 def prior():
-    return GaussianMixture(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), low=0.0, high=1.0)
+    return GaussianMixture(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), value_range=(0.0, 1.0))
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_a_shard_that_ends_every_worker_is_given_up(mixtures, tmp_path, monkeypa
     from basis.jobs import engines
 
     monkeypatch.setattr(engines, "TRIES", 2)
-    fatal = Fatal(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), low=0.0, high=1.0)
+    fatal = Fatal(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1), value_range=(0.0, 1.0))
     with pytest.raises(BasisError, match="shard 0 was given to workers 2 times"):
         separate_job(mixtures, fatal, tmp_path, workers=1, **SETTINGS)
     assert not multiprocessing.active_children()

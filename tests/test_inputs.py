@@ -108,7 +108,7 @@ def test_what_cannot_be_a_mixture_is_told_in_a_line(tiny_prior, given, says):
 
 
 def test_8_bit_values_are_not_taken_for_another_range(grey):
-    prior = basis.GaussianMixture(torch.zeros(1, 1, 8, 8), torch.tensor([0.1]), low=-1, high=1)
+    prior = basis.GaussianMixture(torch.zeros(1, 1, 8, 8), torch.tensor([0.1]), value_range=(-1, 1))
     with pytest.raises(BasisError, match="8-bit values stand for 0 to 1"):
         separate(grey, prior, **QUICK)
 
@@ -169,7 +169,7 @@ def test_priors_by_name_and_folder(tiny_prior, tmp_path):
 
 def test_a_photo_is_coloured_from_its_path(tmp_path):
     prior = basis.GaussianMixture(
-        torch.full((1, 3, 4, 4), 0.5), torch.tensor([0.02]), low=0, high=1
+        torch.full((1, 3, 4, 4), 0.5), torch.tensor([0.02]), value_range=(0, 1)
     )
     photo = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
     Image.fromarray(photo).save(tmp_path / "p.png")

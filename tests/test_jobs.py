@@ -197,7 +197,7 @@ def test_a_mixture_of_nan_fails_alone(prior, mixtures, undisturbed, tmp_path):
 
 
 def test_a_mixture_that_no_source_can_make_fails_alone(mixtures, tmp_path):
-    bounded = GaussianMixture(torch.zeros(1, 1, 4, 4), torch.ones(1), low=0.0, high=1.0)
+    bounded = GaussianMixture(torch.zeros(1, 1, 4, 4), torch.ones(1), value_range=(0.0, 1.0))
     harmed = mixtures.clamp(0, 2)[:40]
     harmed[3] = 255.0
     store = separate_job(harmed, bounded, tmp_path, **SETTINGS)
@@ -328,7 +328,9 @@ def test_arrays_on_disk_are_read_in_pieces(prior, mixtures, undisturbed, tmp_pat
 
 
 def test_colours_as_a_job(tmp_path):
-    prior = GaussianMixture(torch.full((1, 3, 8, 8), 0.5), torch.tensor([0.05]), low=0.0, high=1.0)
+    prior = GaussianMixture(
+        torch.full((1, 3, 8, 8), 0.5), torch.tensor([0.05]), value_range=(0.0, 1.0)
+    )
     grey = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.25
     for name, shard in (("a", 1), ("b", 100)):
         colorize_job(grey, prior, tmp_path / name, samples=16, side=8, shard=shard)

@@ -223,7 +223,7 @@ def test_studies_are_exact_for_a_gaussian():
     """
     mean = torch.full((1, 1, 16, 16), 0.5, dtype=torch.float64)
     variances = torch.tensor([0.04], dtype=torch.float64)
-    prior = GaussianMixture(mean, variances, low=0.0, high=1.0)
+    prior = GaussianMixture(mean, variances, value_range=(0.0, 1.0))
     images = mean.expand(400, 1, 16, 16)
     for row in gradient_norms(prior, images, [0.1, 1.0]):
         share = row.sigma**2 / (0.04 + row.sigma**2)

@@ -11,7 +11,7 @@ from basis._check import check_prior
 from basis._separate import separate
 from basis.cli import main
 from basis.errors import BasisError
-from basis.priors.functions import from_denoiser
+from basis.priors.prior import Prior
 from basis.store.folder import write_prior
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
@@ -19,7 +19,7 @@ from basis.training.config import TrainConfig
 
 @pytest.mark.parametrize("way", [{"sampler": "gibbs"}, {"sampler": "basis"}, {"effort": 100}])
 def test_a_prior_that_blows_up_is_told(way):
-    prior = from_denoiser(lambda x, sigma: 1e12 * x**3, (1, 4, 4), 0.01, 10.0)
+    prior = Prior.from_denoiser(lambda x, sigma: 1e12 * x**3, (1, 4, 4), 0.01, 10.0)
     with pytest.raises(BasisError, match="diverged"):
         separate(torch.rand(1, 1, 4, 4), prior, **way)
 
@@ -108,10 +108,10 @@ def test_numbers_out_of_range(capsys, tmp_path):
     with pytest.raises(BasisError, match="at least 8"):
         check_prior(load_prior("mnist"), torch.rand(2, 1, 28, 28))
     with pytest.raises(BasisError, match="function"):
-        from_denoiser(3, (1, 4, 4), 0.01, 1.0)
+        Prior.from_denoiser(3, (1, 4, 4), 0.01, 1.0)
     for shape in ((), (0, 4), ("a", 4)):
         with pytest.raises(BasisError, match=r"shape must be \(channels, \*size\)"):
-            from_denoiser(lambda x, s: x, shape, 0.01, 1.0)
+            Prior.from_denoiser(lambda x, s: x, shape, 0.01, 1.0)
 
 
 def test_cards_that_lie_are_refused(tiny_prior, tmp_path):

@@ -15,7 +15,7 @@ pytest.importorskip("azula")
 def prior():
     """Two far modes, so that most mixtures have one explanation but for the order."""
     means = torch.tensor([0.1, 0.9]).view(2, 1, 1, 1).expand(2, 1, 2, 2)
-    return GaussianMixture(means.clone(), torch.tensor([0.0004, 0.0004]), low=0, high=1)
+    return GaussianMixture(means.clone(), torch.tensor([0.0004, 0.0004]), value_range=(0, 1))
 
 
 @pytest.mark.parametrize("peer", PEERS)

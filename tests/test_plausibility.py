@@ -28,11 +28,11 @@ def shapes():
     """A prior of four pictures that are nearly black or white, drawn exactly."""
     g = torch.Generator().manual_seed(0)
     pictures = torch.rand(4, 1, 4, 4, generator=g).round() * 0.8 + 0.1
-    return GaussianMixture(pictures, torch.full((4,), 0.002), low=0.0, high=1.0)
+    return GaussianMixture(pictures, torch.full((4,), 0.002), value_range=(0.0, 1.0))
 
 
 def drawn(prior, count):
-    return prior.sample(count, torch.Generator().manual_seed(5))
+    return prior.exact_samples(count, torch.Generator().manual_seed(5))
 
 
 def test_right_mixtures_are_plausible_and_wrong_ones_are_not(shapes):
@@ -71,7 +71,7 @@ def test_the_verdict_says_what_to_check_first(shapes):
 
 
 def test_clipped_sums_are_seen():
-    prior = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.05]), low=0, high=1)
+    prior = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.05]), value_range=(0, 1))
     g = torch.Generator().manual_seed(1)
     sums = torch.rand(3, 2, 1, 8, 8, generator=g).sum(dim=1)
     clipped = sums.clamp(max=1.0)

@@ -81,7 +81,7 @@ def test_what_a_card_says_to_its_readers_changes_no_result():
     before = fingerprint(prior)
     prior.card = replace(prior.card, note="read on", quality=(), title="digits")
     assert fingerprint(prior) == before
-    prior.card = replace(prior.card, spread=0.5)
+    prior.card = replace(prior.card, std=0.5)
     assert fingerprint(prior) != before
 
 

@@ -123,7 +123,7 @@ def test_paper_defaults():
     s = Basis()
     assert (s.levels, s.steps) == (10, 100)
     means = torch.full((1, 1, 2, 2), 0.2, dtype=torch.float64)
-    prior = GaussianMixture(means, torch.tensor([0.01]), low=0.0, high=1.0)
+    prior = GaussianMixture(means, torch.tensor([0.01]), value_range=(0.0, 1.0))
     problem = Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 2, 2), OneStream(0))
     sigmas = s.sigmas(problem)
     assert sigmas[0] == pytest.approx(1.0) and sigmas[-1] == pytest.approx(0.01)
@@ -147,7 +147,7 @@ def test_one_step_is_the_formula(toy_prior):
     states = list(sampler.run(problem))
     draw = OneStream(5)
     # Without a range, a box of the prior's spread about its mean.
-    half = math.sqrt(3) * toy_prior.spread
+    half = math.sqrt(3) * toy_prior.std
     x = toy_prior.center + half * (2 * draw.uniform(problem.empty()) - 1)
     for sigma, state in zip((0.4, 0.1), states, strict=True):
         eta = 1e-3 * sigma**2 / 0.1**2

@@ -65,7 +65,7 @@ def test_the_energy_is_in_nats():
     x[0, 1] = 0.7
     sigmas = tuple(0.005 * 1.25**i for i in range(48))
     problem = Problem([prior], mixture((1.0,)), torch.zeros(1, 1, 2, 2), Noise([0]))
-    found = Ranking(levels=tuple(s / prior.spread for s in sigmas), draws=200)(problem, x, [3])
+    found = Ranking(levels=tuple(s / prior.std for s in sigmas), draws=200)(problem, x, [3])
     exact = -prior.log_prob(x[0, :, 0], 1e-4)
     assert (found[0, 1] - found[0, 0]).item() == pytest.approx(
         (exact[1] - exact[0]).item(), rel=0.05

@@ -9,8 +9,8 @@ from test_samplers import OneStream
 import basis
 from basis._separate import separate
 from basis.errors import BasisError
-from basis.priors.functions import from_denoiser, from_score
 from basis.priors.gaussian import GaussianMixture
+from basis.priors.prior import Prior
 from basis.priors.tiled import Tiled
 from basis.samplers import SAMPLERS
 from basis.samplers.basis import Basis
@@ -39,7 +39,7 @@ def gaussians(bounds, *, correlated, seed=7):
             covariance = covariance.diag()
         mean = torch.rand(1, *SHAPE, generator=g, dtype=torch.float64) - 0.5
         low, high = bounds
-        priors.append(GaussianMixture(mean, covariance[None], low=low, high=high))
+        priors.append(GaussianMixture(mean, covariance[None], value_range=(low, high)))
     return priors
 
 
@@ -107,7 +107,9 @@ def assert_gaussian(x, mean, covariance, *, mean_slack=0.0, covariance_slack=0.0
 def test_gibbs_is_exact_for_independent_values(bounds, tau, kind):
     priors, sigma = gaussians(bounds, correlated=False), 0.05
     mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
-    m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
+    m = mixing(
+        torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
+    )
     x = draw(Gibbs(steps=60, sigma_turn=sigma, share=1.0), priors, mixing, m, 5000)
     mean, covariance = exact(priors, mixing, m, tau**2)
     covariance = covariance + sigma**2 * torch.eye(20, dtype=torch.float64)
@@ -119,7 +121,9 @@ def test_gibbs_is_exact_for_independent_values(bounds, tau, kind):
 def test_langevin_has_the_posterior_of_correlated_values(bounds, tau, kind):
     priors, sigma = gaussians(bounds, correlated=True), 0.1
     mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
-    m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
+    m = mixing(
+        torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
+    )
     sampler = Langevin(
         steps=400, sigma_turn=0.12, sigma_min=sigma, share=0.5, rate=0.05, weight=2.0
     )
@@ -133,7 +137,9 @@ def test_langevin_has_the_posterior_of_correlated_values(bounds, tau, kind):
 def test_basis_has_the_posterior_of_correlated_values(bounds, tau):
     priors, sigma = gaussians(bounds, correlated=True), 0.1
     mixing = mixing_of("mixture").noisy(tau).fit(SHAPE)
-    m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
+    m = mixing(
+        torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
+    )
     sampler = Basis(sigma_max=0.5, sigma_min=sigma, levels=4, steps=250, delta=0.04 * sigma**2)
     x = draw(sampler, priors, mixing, m, 2000)
     mean, covariance = exact(priors, mixing, m, sigma**2 + tau**2, sigma)
@@ -145,7 +151,9 @@ def test_basis_has_the_posterior_of_correlated_values(bounds, tau):
 def test_gibbs_as_it_is_by_default_has_the_posterior_of_correlated_values(bounds, tau, kind):
     priors = gaussians(bounds, correlated=True)
     mixing = mixing_of(kind).noisy(tau)
-    m = mixing(torch.stack([p.sample(1, torch.Generator().manual_seed(2)) for p in priors], 1))
+    m = mixing(
+        torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
+    )
     r = separate(m, priors, mixing=mixing, sampler="gibbs", steps=600, samples=1000, chunk=1000)
     x = r.samples[0].flatten(1)
     mean, covariance = exact(priors, mixing.fit(SHAPE), m, tau**2)
@@ -160,7 +168,9 @@ def test_gibbs_as_it_is_by_default_has_the_posterior_of_correlated_values(bounds
 @pytest.mark.parametrize("bounds", [(None, None), (-1.0, 1.0), (None, 2.0)])
 def test_every_sampler_separates_short_signals(sampler, bounds):
     priors = gaussians(bounds, correlated=True)
-    truth = torch.stack([p.sample(3, torch.Generator().manual_seed(4)) for p in priors], dim=1)
+    truth = torch.stack(
+        [p.exact_samples(3, torch.Generator().manual_seed(4)) for p in priors], dim=1
+    )
     r = separate(truth.sum(dim=1), priors, sampler=sampler, steps=4)
     assert r.sources.shape == (3, 2, *SHAPE)
     assert (r.residual < 1e-3).all()
@@ -173,7 +183,9 @@ def test_every_sampler_separates_short_signals(sampler, bounds):
 def test_searches_take_every_mixing(kind):
     priors = gaussians((-1.0, 1.0), correlated=True)
     mixing = mixing_of(kind)
-    truth = torch.stack([p.sample(3, torch.Generator().manual_seed(4)) for p in priors], dim=1)
+    truth = torch.stack(
+        [p.exact_samples(3, torch.Generator().manual_seed(4)) for p in priors], dim=1
+    )
     m = mixing(truth)
     r = separate(m, priors, mixing=mixing, effort="fast")
     assert r.sources.shape == truth.shape and (r.residual < 2e-3).all()
@@ -279,8 +291,8 @@ def test_wrong_shapes_get_one_clear_line():
 
 
 def test_bounds_of_each_source_are_kept():
-    low = GaussianMixture(torch.full((1, 1, 6), -0.9), torch.tensor([0.2]), low=-1.0, high=0.0)
-    high = GaussianMixture(torch.full((1, 1, 6), 2.0), torch.tensor([1.0]), low=0.0)
+    low = GaussianMixture(torch.full((1, 1, 6), -0.9), torch.tensor([0.2]), value_range=(-1.0, 0.0))
+    high = GaussianMixture(torch.full((1, 1, 6), 2.0), torch.tensor([1.0]), value_range=(0.0, None))
     m = torch.rand(4, 1, 6) * 2
     r = separate(m, [low, high], effort="fast")
     assert r.sources[:, 0].max() <= 0 and r.sources[:, 0].min() >= -1
@@ -291,8 +303,8 @@ def test_bounds_of_each_source_are_kept():
 def test_efforts_take_priors_of_other_noise_levels(low, high):
     """Sound in [-1, 1]: the default refuses no range of noise levels."""
     exact_prior = GaussianMixture(torch.zeros(1, 1, 64), torch.tensor([0.04]))
-    prior = from_denoiser(
-        exact_prior.denoise, (1, 64), low, high, low=-1.0, high=1.0, spread=0.2, name="sound"
+    prior = Prior.from_denoiser(
+        exact_prior.denoise, (1, 64), low, high, value_range=(-1.0, 1.0), std=0.2, name="sound"
     )
     g = torch.Generator().manual_seed(0)
     m = 0.2 * torch.randn(2, 2, 1, 64, generator=g).sum(dim=1)
@@ -310,7 +322,7 @@ def test_scores_and_draws_have_the_shape_of_signals():
     prior = gaussians((None, None), correlated=True)[0]
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
     assert prior.score(x, torch.tensor([0.1, 0.2, 0.3])).shape == x.shape
-    scored = from_score(prior.score, SHAPE, 0.01, 10.0, low=None, high=None)
+    scored = Prior.from_score(prior.score, SHAPE, 0.01, 10.0, value_range=None)
     assert torch.allclose(scored.denoise(x, 0.3), prior.denoise(x, 0.3))
     assert scored.moments(x, 0.3)[1].shape == x.shape
     drawn = basis.sample(prior, 500, steps=20)

@@ -15,7 +15,7 @@ from basis.cli import main
 from basis.errors import BasisError
 from basis.mixings.matrix import grey, mixture, mixtures
 from basis.priors.gaussian import GaussianMixture
-from basis.priors.guidance import Guided
+from basis.priors.guidance import Autoguided
 from basis.priors.measured import measure_spectrum
 from basis.priors.spectrum import Spectrum
 from basis.priors.tiled import Tiled
@@ -49,7 +49,7 @@ def exact_spectrum(prior, variances, levels=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.
     frequencies = sorted(set(lengths.flatten().tolist()))
     rows = []
     for level in levels:
-        noise = (level * prior.spread) ** 2
+        noise = (level * prior.std) ** 2
         kept = values * noise / (values + noise)
         kept = kept / kept.mean()
         rows.append(
@@ -139,11 +139,11 @@ def test_a_spectrum_is_measured_to_what_it_is():
     # The first and third cosine of four places alike: then every place has the same variance.
     variances = torch.tensor([0.3, 0.02, 0.001, 0.02], dtype=torch.float64)
     prior = waves(variances, shape=(1, 4))
-    x = prior.sample(20_000, generator=torch.Generator().manual_seed(0))
+    x = prior.exact_samples(20_000, generator=torch.Generator().manual_seed(0))
     found = measure_spectrum(prior, x, seed=1)
     assert prior.spectrum is found
     for level in (0.2, 1.0, 10.0):
-        noise = (level * prior.spread) ** 2
+        noise = (level * prior.std) ** 2
         kept = variances * noise / (variances + noise)
         expected = kept / kept.mean()
         assert found.at(level, (1, 4))[0].tolist() == pytest.approx(expected.tolist(), rel=0.05)
@@ -157,8 +157,8 @@ def test_a_spectrum_goes_through_a_card_and_to_priors_made_of_one():
     photos = basis.load_prior("cifar10")
     assert isinstance(photos.spectrum, Spectrum)
     assert Spectrum.from_dict(photos.spectrum.to_dict()) == photos.spectrum
-    assert photos.given("cat").spectrum is photos.spectrum
-    assert Guided(photos.given("cat"), photos).spectrum is photos.spectrum
+    assert photos.condition("cat").spectrum is photos.spectrum
+    assert Autoguided(photos.condition("cat"), photos).spectrum is photos.spectrum
     tiled = Tiled(photos, 48, 32)
     assert tiled.spectrum.at(2.0, tiled.shape).shape == (3, 48, 32)
     assert basis.load_prior("mnist").spectrum is None

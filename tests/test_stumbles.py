@@ -17,8 +17,8 @@ from basis.errors import BasisError
 from basis.mixings.matrix import mixture
 from basis.plots.panels import separation_panel
 from basis.priors.denoiser import DenoiserPrior
-from basis.priors.functions import from_denoiser, from_log_prob
 from basis.priors.likelihood import LikelihoodPrior
+from basis.priors.prior import Prior
 from basis.priors.tiled import Tiled
 from basis.search.plan import plan_for
 from basis.settings import EFFORTS
@@ -173,10 +173,10 @@ class Numpy(nn.Module):
 def test_models_that_answer_with_numpy():
     m, ends = torch.rand(1, 1, 4, 4), ((1, 4, 4), 0.01, 10.0)
     for prior in (
-        from_denoiser(lambda x, sigma: x.numpy(), *ends),
+        Prior.from_denoiser(lambda x, sigma: x.numpy(), *ends),
         DenoiserPrior(Numpy(), *ends),
         LikelihoodPrior(Numpy(), *ends),
-        from_log_prob(lambda x, sigma: x.detach().numpy().sum((1, 2, 3)), *ends),
+        Prior.from_log_prob(lambda x, sigma: x.detach().numpy().sum((1, 2, 3)), *ends),
     ):
         one_line(lambda p=prior: separate(m, p, **QUICK), "must answer with a tensor.* not ndarray")
     narrow = DenoiserPrior(nn.Identity(), *ends)
@@ -199,7 +199,9 @@ def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path, monkeypatch, tiny_p
 
 def test_efforts_keep_to_their_evaluations_with_a_likelihood():
     """A score of a flow counts three evaluations; fast took 600 of its 200."""
-    flow = from_log_prob(lambda x, s: -(x - 0.5).square().flatten(1).sum(1) / 2, (1, 4, 4), 0.01, 9)
+    flow = Prior.from_log_prob(
+        lambda x, s: -(x - 0.5).square().flatten(1).sum(1) / 2, (1, 4, 4), 0.01, 9
+    )
     assert flow.cost == 3
     m = torch.rand(2, 1, 4, 4)
     for effort, most in (("fast", 2 * EFFORTS["fast"]), (100, 100)):

@@ -46,7 +46,7 @@ class OneMode(nn.Module):
 
 
 def taught(count=4, score=2.0, data=None):
-    data = exact().sample(64, torch.Generator().manual_seed(0)) if data is None else data
+    data = exact().exact_samples(64, torch.Generator().manual_seed(0)) if data is None else data
     return Taught(Lessons(exact(), Visited(data, count, 1.0, 0.05, 3.0)), score, 1.0, steps=0)
 
 
@@ -55,7 +55,7 @@ def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
     torch.manual_seed(0)
     objective, model, teacher = taught(), OneMode(), exact()
     states, levels = objective.lessons.visited.states()
-    clean, sigma = teacher.sample(3), torch.tensor([0.0, 0.2, 1.5])
+    clean, sigma = teacher.exact_samples(3), torch.tensor([0.0, 0.2, 1.5])
     noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
     x, s = torch.cat([noisy, states]), torch.cat([sigma, levels]).view(-1, 1, 1, 1)
     score = (model.mean - x) / (1 + s.square())
@@ -74,7 +74,7 @@ def test_an_energy_is_held_to_the_teacher_too():
     teacher = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.04]))
     config = UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)
     energy = Energy(UNet(config), 0.5, 0.3)
-    data = teacher.sample(16, torch.Generator().manual_seed(0)).float()
+    data = teacher.exact_samples(16, torch.Generator().manual_seed(0)).float()
     lessons = Lessons(teacher, Visited(data, 2, 0.3, 0.05, 3.0))
     objective = TaughtEnergy(lessons, dual=0.5)
     states, levels = (t.clone() for t in lessons.visited.states())
@@ -96,7 +96,7 @@ def test_the_head_of_an_energy_learns_the_teachers_variance():
     teacher = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.01]))
     torch.manual_seed(0)
     energy = Energy(UNet(UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)), 0.5, 0.3)
-    data = teacher.sample(64, torch.Generator().manual_seed(0)).float()
+    data = teacher.exact_samples(64, torch.Generator().manual_seed(0)).float()
     settings = {"sigma_min": 0.1, "sigma_max": 1.0, "batch": 16, "lr": 1e-2}
     fit_variance(energy, data, count=16 * 150, teacher=teacher, progress=False, **settings)
     for sigma in (0.2, 0.6):
@@ -144,7 +144,7 @@ def test_lost_chains_begin_again():
 def test_training_comes_near_to_the_teacher(tmp_path):
     """A tiny flow of data that its teacher knows exactly has the teacher's gradient."""
     teacher = exact()
-    data = teacher.sample(2048, torch.Generator().manual_seed(0))
+    data = teacher.exact_samples(2048, torch.Generator().manual_seed(0))
     config = TrainConfig(
         images=32 * 150, batch=32, warmup=320, cooldown=0.6, lr=0.02, adam_lr=0.01,
         sigma_min=0.05, sigma_max=3.0, score=10.0,
@@ -171,14 +171,14 @@ def test_the_variance_is_learned_from_the_teacher_too():
     """Between the modes it is large and at them small, whatever the mean of the model is."""
     teacher, model = exact(), OneMode()
     model.config = SimpleNamespace(mean=-0.5, std=0.9)
-    data = teacher.sample(256, torch.Generator().manual_seed(0))
+    data = teacher.exact_samples(256, torch.Generator().manual_seed(0))
     before = torch.get_rng_state()
     settings = {"count": 64 * 150, "sigma_min": 0.1, "sigma_max": 3.0, "batch": 64}
     losses = fit_variance(model, data, teacher=teacher, progress=False, **settings)
     assert torch.equal(torch.get_rng_state(), before)
     assert sum(losses[-20:]) < sum(losses[:20])
     x = torch.linspace(-1.2, 1.2, 9).view(-1, 1, 1, 1).expand(-1, *SHAPE).contiguous()
-    prior = LikelihoodPrior(model, SHAPE, 0.1, 3.0, low=None, high=None)
+    prior = LikelihoodPrior(model, SHAPE, 0.1, 3.0, value_range=None)
     for sigma in (0.8, 1.5):
         known, found = teacher.moments(x, sigma)[1], prior.moments(x, sigma)[1]
         first = 0.81 * sigma**2 / (0.81 + sigma**2)  # what it knew untrained
@@ -188,7 +188,7 @@ def test_the_variance_is_learned_from_the_teacher_too():
 
 
 def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
-    data = exact().sample(64, torch.Generator().manual_seed(0))
+    data = exact().exact_samples(64, torch.Generator().manual_seed(0))
     config = TrainConfig(images=80, batch=8, warmup=16, sigma_min=0.05, sigma_max=3.0)
 
     def trainer(name):
@@ -241,7 +241,7 @@ def test_chains_of_another_run_are_refused(change):
     ],
 )
 def test_what_cannot_be_taught_is_one_clear_line(tmp_path, changes, says):
-    data = exact().sample(64, torch.Generator().manual_seed(0))
+    data = exact().exact_samples(64, torch.Generator().manual_seed(0))
     settings = {"family": "glow", "teacher": exact(), "config": TrainConfig(images=8, batch=8)}
     if changes.get("family") is None:
         settings["sizes"] = {"levels": 1, "depth": 1, "width": 8}

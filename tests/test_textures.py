@@ -47,7 +47,7 @@ class Textures:
         self.priors = [GaussianMixture(mean, c[None]) for c in covariances]
         self.mixing = basis.mixture((1.0,) * len(kinds)).noisy(tau)
         g = torch.Generator().manual_seed(seed)
-        truth = torch.stack([p.sample(count, g) for p in self.priors], dim=1)
+        truth = torch.stack([p.exact_samples(count, g) for p in self.priors], dim=1)
         noise = torch.randn(count, *shape, generator=g, dtype=torch.float64)
         self.m = truth.sum(dim=1) + tau * noise
         prior = torch.block_diag(*covariances)

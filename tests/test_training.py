@@ -300,7 +300,7 @@ def test_signals_of_one_axis_and_any_range_are_learned(tmp_path):
     data = waves(200, scale=scale, shift=shift)
     prior = train(data.numpy(), tmp_path / "run", config=config, **settings)
     assert (prior.shape, prior.low, prior.high) == ((1, 64), None, None)
-    assert prior.spread == pytest.approx(scale, rel=0.01)
+    assert prior.std == pytest.approx(scale, rel=0.01)
     assert prior.center == pytest.approx(shift, rel=0.01)
     assert prior.sigma_min == pytest.approx(0.005 * scale / 0.3, rel=0.01)
     x = data[-16:]

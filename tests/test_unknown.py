@@ -24,7 +24,7 @@ def patterns():
 
 @pytest.fixture
 def prior(patterns):
-    return GaussianMixture(patterns, torch.full((4,), 0.002), low=0.0, high=1.0)
+    return GaussianMixture(patterns, torch.full((4,), 0.002), value_range=(0.0, 1.0))
 
 
 @pytest.fixture
@@ -76,7 +76,9 @@ def test_some_of_the_weights(prior, pairs):
 
 def test_a_prior_per_source_has_its_weight(patterns, pairs):
     truth, _, m = pairs
-    own = [GaussianMixture(p[None], torch.tensor([0.002]), low=0, high=1) for p in patterns[:2]]
+    own = [
+        GaussianMixture(p[None], torch.tensor([0.002]), value_range=(0, 1)) for p in patterns[:2]
+    ]
     r = separate(m[:1], own[::-1], alphas="unknown", effort="fast")
     assert r.alphas[0].tolist() == pytest.approx([0.3, 0.7], abs=0.02)
     assert torch.allclose(r.sources[0], truth[0].flip(0), atol=0.1)

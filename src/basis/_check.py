@@ -87,7 +87,7 @@ def value_scale(prior: Prior) -> float:
     """
     if prior.low is not None and prior.high is not None:
         return prior.high - prior.low
-    return prior.spread / _PICTURE_SPREAD
+    return prior.std / _PICTURE_SPREAD
 
 
 @dataclass(frozen=True)

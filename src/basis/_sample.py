@@ -42,7 +42,7 @@ def sample(
         steps: Steps from the largest to the smallest noise level.
         batch: Signals at once.
         each_class: Signals of every class in turn, for a prior that can be told them
-            (`Prior.given`): the first of the first class, the second of the second.
+            (`Prior.condition`): the first of the first class, the second of the second.
         device: Where to compute, as for `separate`.
     """
     for name, value in (("count", count), ("steps", steps), ("batch", batch)):
@@ -55,9 +55,11 @@ def sample(
     parts = [(prior, list(range(count)))]
     if each_class:
         if not prior.classes:
-            prior.given()  # says what is missing
+            prior.condition()  # says what is missing
         total = len(prior.classes)
-        parts = [(prior.given(c), list(range(c, count, total))) for c in range(min(total, count))]
+        parts = [
+            (prior.condition(c), list(range(c, count, total))) for c in range(min(total, count))
+        ]
     drawn = torch.empty(count, *prior.shape, device=prior.device)
     done = 0
     for told, numbers in parts:

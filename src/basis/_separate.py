@@ -273,7 +273,7 @@ def _plan(
     if isinstance(effort, Plan):
         return effort.with_choice(samples, choose)
     ordered = needs_order(priors, mixing)
-    cost = sum(prior.tile_cost for prior in priors)
+    cost = sum(prior._tile_cost for prior in priors)
     plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost, choose=choose)
     return plan.with_choice(samples, None)
 
@@ -395,7 +395,7 @@ def _count_sources(mixture: Tensor, prior: Prior, settings: dict[str, Any]) -> R
                     f"the number of sources is told by plausibility, and prior {prior.name!r} has "
                     "no typical energies: basis.search.measure_energies measures them"
                 )
-            met = r.residual.cpu() <= MET * (prior.spread / 0.3 if top is None else top / k)
+            met = r.residual.cpu() <= MET * (prior.std / 0.3 if top is None else top / k)
             scores[now, k - 1] = torch.where(met, r.plausibility, -0.5)
             places[now, k - 1] = torch.arange(len(now))
             spent[now] += r.spent

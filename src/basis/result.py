@@ -128,7 +128,7 @@ class Result:
     @property
     def modes(self) -> list[tuple[Mode, ...]]:
         """For every mixture the explanations that its samples fall into, the heaviest first."""
-        spread = min(p["spread"] for p in self.settings["priors"])
+        spread = min(p["std"] for p in self.settings["priors"])
         return [find_modes(item, spread, self.exchangeable) for item in self.samples]
 
     def panel(self, rows: int = 24) -> Image.Image:

@@ -9,8 +9,8 @@ from basis.adapters.diffusers import (
     find_pipeline,
     from_diffusers,
 )
-from basis.adapters.glow import read_checkpoint, read_glow
-from basis.adapters.ncsn import read_ncsn
+from basis.adapters.glow import from_glow, read_checkpoint
+from basis.adapters.ncsn import from_ncsn
 
 __all__ = [
     "DiffusersDenoiser",
@@ -18,7 +18,7 @@ __all__ = [
     "find_pipeline",
     "from_azula",
     "from_diffusers",
+    "from_glow",
+    "from_ncsn",
     "read_checkpoint",
-    "read_glow",
-    "read_ncsn",
 ]

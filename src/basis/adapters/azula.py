@@ -24,15 +24,15 @@ class AzulaDenoiser(nn.Module):
 
     Args:
         denoiser: Has a `schedule` and answers (x_t, t) with a posterior that has a `mean`.
-        pixels: Its values of black and white.
+        model_range: Its values for 0 and 1.
         settings: Further keywords of its call, such as a label.
     """
 
     def __init__(
-        self, denoiser: nn.Module, pixels: tuple[float, float], settings: dict[str, Any]
+        self, denoiser: nn.Module, model_range: tuple[float, float], settings: dict[str, Any]
     ) -> None:
         super().__init__()
-        self.denoiser, self.pixels, self.settings = denoiser, pixels, settings
+        self.denoiser, self.model_range, self.settings = denoiser, model_range, settings
 
     def time(self, level: Tensor) -> Tensor:
         """The time at which sigma_t / alpha_t is the level, (batch,) to (batch,), in float64."""
@@ -47,7 +47,7 @@ class AzulaDenoiser(nn.Module):
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """x: (batch, channels, *size); sigma: (batch,). Returns the denoised signal."""
-        black, scale = self.pixels[0], self.pixels[1] - self.pixels[0]
+        black, scale = self.model_range[0], self.model_range[1] - self.model_range[0]
         time = self.time(scale * sigma.double()).to(x.dtype)
         if bool((time == time[0]).all()):
             time = time[0]  # every denoiser takes a single time; not all take one per image
@@ -62,7 +62,7 @@ def from_azula(
     denoiser: Any,
     shape: tuple[int, ...],
     *,
-    pixels: tuple[float, float] = (-1.0, 1.0),
+    model_range: tuple[float, float] = (-1.0, 1.0),
     sigma_min: float | None = None,
     sigma_max: float | None = None,
     name: str = "azula",
@@ -74,25 +74,23 @@ def from_azula(
     Args:
         denoiser: The denoiser; its schedule gives the range of noise levels.
         shape: (channels, *size) of its signals.
-        pixels: The values that stand for black and white.
-        sigma_min, sigma_max: A narrower range, in pixels of [0, 1].
+        model_range: The model's values for 0 and 1.
+        sigma_min, sigma_max: A narrower range of noise levels, for values in [0, 1].
         chunk: Most images per call.
         settings: Further keywords of its call, such as a label.
     """
     if not isinstance(denoiser, nn.Module) or not callable(getattr(denoiser, "schedule", None)):
         raise BasisError("from_azula needs an azula Denoiser: a module with a schedule")
-    if not pixels[1] > pixels[0]:
-        raise BasisError(f"pixels must be (black, white) with white above black, not {pixels}")
+    if not model_range[1] > model_range[0]:
+        raise BasisError(f"model_range must be (low, high) with low < high, not {model_range}")
     alpha, sigma = denoiser.schedule(torch.tensor([0.0, 1.0], dtype=torch.float64))  # type: ignore[operator]
-    low, high = (sigma / alpha / (pixels[1] - pixels[0])).tolist()
-    module = AzulaDenoiser(denoiser, pixels, settings)
+    low, high = (sigma / alpha / (model_range[1] - model_range[0])).tolist()
+    module = AzulaDenoiser(denoiser, model_range, settings)
     return DenoiserPrior(
         module,
         shape,
         sigma_min or low,
         sigma_max or high,
         name=name,
-        low=0.0,
-        high=1.0,
         chunk=chunk,
     )

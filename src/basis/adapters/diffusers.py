@@ -33,13 +33,13 @@ class DiffusersDenoiser(nn.Module):
     Args:
         network: The model.
         scheduler: The scheduler it was trained with.
-        pixels: Its values of black and white.
+        model_range: Its values for 0 and 1.
     """
 
     table: Tensor
 
     def __init__(
-        self, network: Any, scheduler: Any, pixels: tuple[float, float] | None = None
+        self, network: Any, scheduler: Any, model_range: tuple[float, float] | None = None
     ) -> None:
         super().__init__()
         if getattr(network.config, "num_class_embeds", None) or network.config.class_embed_type:
@@ -56,8 +56,8 @@ class DiffusersDenoiser(nn.Module):
                 f"known are {', '.join(_PREDICTIONS)}"
             )
         # Only the NCSN++ family lives in [0, 1]: its pipeline clamps there.
-        black, white = pixels or ((0.0, 1.0) if self.family == "ve" else (-1.0, 1.0))
-        self.pixels = (float(black), float(white))
+        black, white = model_range or ((0.0, 1.0) if self.family == "ve" else (-1.0, 1.0))
+        self.model_range = (float(black), float(white))
         table = self._noise_table(scheduler, kind)
         if len(table) < 2 or not table.isfinite().all() or not (table.diff() > 0).all():
             raise BasisError(
@@ -83,13 +83,13 @@ class DiffusersDenoiser(nn.Module):
     @property
     def sigma_range(self) -> tuple[float, float]:
         """The noise levels it knows, in pixels of [0, 1]."""
-        scale = self.pixels[1] - self.pixels[0]
+        scale = self.model_range[1] - self.model_range[0]
         low, high = (self.table.double()[[0, -1]].exp() / scale).tolist()
         return low, high
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """x: (batch, channels, height, width); sigma: (batch,). Returns the denoised image."""
-        black, white = self.pixels
+        black, white = self.model_range
         y, s = black + (white - black) * x, (white - black) * sigma
         clean = getattr(self, f"_{self.family}")(y, per_item(s, x), s)
         return (clean - black) / (white - black)
@@ -120,7 +120,7 @@ class DiffusersDenoiser(nn.Module):
     def describe(self) -> dict[str, Any]:
         """The configurations from which `build_diffusers` makes this module again."""
         network = json.loads(self.network.to_json_string())
-        return {"network": network, "scheduler": self.scheduler, "pixels": list(self.pixels)}
+        return {"network": network, "scheduler": self.scheduler, "pixels": list(self.model_range)}
 
     def time(self, level: Tensor) -> Tensor:
         """The time index of noise level s, between two indices where s lies between theirs."""
@@ -140,7 +140,7 @@ def from_diffusers(
     scheduler: Any = None,
     *,
     size: int | None = None,
-    pixels: tuple[float, float] | None = None,
+    model_range: tuple[float, float] | None = None,
     name: str | None = None,
     chunk: int = 64,
 ) -> DenoiserPrior:
@@ -151,19 +151,18 @@ def from_diffusers(
             writes it, or a `UNet2DModel`.
         scheduler: The scheduler that the model was trained with, when the source is a model alone.
         size: The side of the images, where the model's configuration does not tell.
-        pixels: The values that stand for black and white; (-1, 1), and (0, 1) for NCSN++, by
-            default.
+        model_range: The model's values for 0 and 1; by default (-1, 1), and (0, 1) for NCSN++.
         chunk: Most images per call.
     """
     if isinstance(source, str | Path):
         name = name or Path(source).name
         # The files' reader makes the module of this file.
 
-        module = read_pipeline(Path(source), pixels)
+        module = read_pipeline(Path(source), model_range)
     elif scheduler is not None:
-        module = DiffusersDenoiser(source, scheduler, pixels)
+        module = DiffusersDenoiser(source, scheduler, model_range)
     elif hasattr(source, "unet") and hasattr(source, "scheduler"):
-        module = DiffusersDenoiser(source.unet, source.scheduler, pixels)
+        module = DiffusersDenoiser(source.unet, source.scheduler, model_range)
     else:
         raise BasisError("from_diffusers needs a pipeline, a folder, or a model and a scheduler")
     config = module.network.config
@@ -182,7 +181,7 @@ def from_diffusers(
     low, high = module.sigma_range
     shape = (config.in_channels, height, width)
     name = name or "diffusers"
-    return DenoiserPrior(module, shape, low, high, name=name, low=0.0, high=1.0, chunk=chunk)
+    return DenoiserPrior(module, shape, low, high, name=name, chunk=chunk)
 
 
 WEIGHTS = "diffusion_pytorch_model"

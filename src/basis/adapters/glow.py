@@ -258,7 +258,7 @@ def _names(levels: int, depth: int, top: bool) -> dict[str, tuple[str, Callable[
     return names
 
 
-def read_glow(
+def from_glow(
     checkpoints: str | Path | Sequence[str | Path],
     *,
     size: int,
@@ -292,9 +292,7 @@ def read_glow(
         raise BasisError("the checkpoints are of different sizes")
     model = Ladder(models) if min(sigmas) > 0 else models[0.0]
     channels = next(iter(models.values())).config.channels
-    return LikelihoodPrior(
-        model, (channels, size, size), min(sigmas), max(sigmas), name=name, low=0.0, high=1.0
-    )
+    return LikelihoodPrior(model, (channels, size, size), min(sigmas), max(sigmas), name=name)
 
 
 def _read_flow(prefix: str | Path, size: int, noisy: bool) -> Glow:

@@ -17,7 +17,7 @@ from basis.settings import check_fields
 _KEYS = ("sigma_begin", "sigma_end", "image_size", "logit_transform")
 
 
-def read_ncsn(
+def from_ncsn(
     checkpoint: str | Path,
     config: str | Path | None = None,
     *,
@@ -64,7 +64,7 @@ def read_ncsn(
     c = network.config
     shape = (c.channels, c.size, c.size)
     module = NCSNDenoiser(network)
-    return DenoiserPrior(module, shape, c.sigma_min, c.sigma_max, name=name, low=0.0, high=1.0)
+    return DenoiserPrior(module, shape, c.sigma_min, c.sigma_max, name=name)
 
 
 def _read_config(path: Path) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from typing import TYPE_CHECKING, Any
 
 from basis.cli.arguments import device_from, number
@@ -21,7 +20,7 @@ def add_away(where: Any) -> None:
         "--away",
         metavar="NAME|DIR",
         help="also lead away from this weaker prior of the same signals: nearer to what both were "
-        "trained on (cifar10-young for cifar10)",
+        "trained on (cifar10-small for cifar10)",
     )
     where.add_argument(
         "--away-strength", type=number, default=0.3, metavar="STRENGTH", help="how far (0.3)"
@@ -29,7 +28,7 @@ def add_away(where: Any) -> None:
 
 
 def away_from(
-    args: argparse.Namespace, priors: Sequence[Prior], *, finer: float = math.inf
+    args: argparse.Namespace, priors: Sequence[Prior], *, finer: float | None = None
 ) -> list[Prior]:
     """Priors led away from the one that the flags name; as they are where none is named.
 
@@ -38,7 +37,6 @@ def away_from(
         priors: Of one kind of signals.
         finer: The longest waves that are led, as a share of the longest side.
     """
-    from basis.priors.guidance import led_away
     from basis.store.loading import load_prior
 
     if not args.away:
@@ -46,4 +44,4 @@ def away_from(
     if args.away_strength < 0:
         raise BasisError(f"--away-strength must be 0 or more, not {args.away_strength:g}")
     weaker = load_prior(args.away, root=args.data_root, device=device_from(args.device))
-    return [led_away(prior, weaker, args.away_strength, finer=finer) for prior in priors]
+    return [prior.autoguide(weaker, args.away_strength, finer=finer) for prior in priors]

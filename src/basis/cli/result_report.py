@@ -48,7 +48,7 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
 def in_steps(residual: float, prior: Prior) -> float:
     """A residual in steps of 8 bits: 255ths of the range, or of what stands for it."""
     if prior.low is None or prior.high is None:
-        return 255 * residual / (prior.spread / 0.3)
+        return 255 * residual / (prior.std / 0.3)
     return 255 * residual / (prior.high - prior.low)
 
 

@@ -23,7 +23,7 @@ examples:
   basis sample runs/photos --count 2048 --out drawn
   basis sample cifar10:ship,truck --count 16    photos of some classes
   basis sample cifar10 --each-class --guidance 3    of every class, sharper and less varied
-  basis sample cifar10 --each-class --guidance 2 --away cifar10-young    nearest to photos
+  basis sample cifar10 --each-class --guidance 2 --away cifar10-small    nearest to photos
   basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far from photos
 """
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     from basis.files import whole_file
     from basis.plots.drawing import grid, write_picture
     from basis.plots.panels import pictures_panel
-    from basis.priors.guidance import Guided
+    from basis.priors.guidance import Autoguided
     from basis.store.loading import load_prior, split_classes
 
     out, device = out_folder(args.out), device_from(args.device)
@@ -82,13 +82,13 @@ def run(args: argparse.Namespace) -> None:
             f"{args.prior} is told its class: leave out :{','.join(classes)}, or --each-class"
         )
     if (args.each_class or args.guidance) and not untold.classes:
-        untold.given()  # says that it cannot be told any, and which can
+        untold.condition()  # says that it cannot be told any, and which can
     if classes:
-        prior = untold.given(*classes)
+        prior = untold.condition(*classes)
     if args.guidance:
         if prior is untold and not args.each_class:
             raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
-        prior = Guided(prior, untold, args.guidance, below=_GUIDED_BELOW)
+        prior = Autoguided(prior, untold, args.guidance, below=_GUIDED_BELOW)
     prior = away_from(args, [prior])[0]
     with progress_bar(f"{prior.name}: {args.count} samples") as progress:
         images = sample(

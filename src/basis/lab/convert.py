@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from basis.adapters.glow import read_glow
-from basis.adapters.ncsn import read_ncsn
+from basis.adapters.glow import from_glow
+from basis.adapters.ncsn import from_ncsn
 from basis.errors import BasisError
 from basis.store.folder import CARD, write_prior
 
@@ -24,14 +24,14 @@ def convert_glow(
     """Writes published Glow checkpoints as one prior.
 
     Args:
-        checkpoints, sigmas, size: As for `basis.adapters.read_glow`.
+        checkpoints, sigmas, size: As for `basis.adapters.from_glow`.
         out: The prior's folder. One that holds a prior already is refused.
         name: What its card calls it; the folder's name by default.
-        about: Anything else for the card (source, licence).
+        about: Anything else for the card (source, license).
     """
     _check_new(out)
     called = name or Path(out).resolve().name
-    prior = read_glow(checkpoints, sigmas=sigmas, size=size, name=called)
+    prior = from_glow(checkpoints, sigmas=sigmas, size=size, name=called)
     card = {"title": "flow converted from published checkpoints", **(about or {})}
     return write_prior(prior, out, **card)
 
@@ -48,14 +48,14 @@ def convert_ncsn(
     """Writes a published NCSN checkpoint as a prior.
 
     Args:
-        checkpoint, config, sizes: As for `basis.adapters.read_ncsn`.
+        checkpoint, config, sizes: As for `basis.adapters.from_ncsn`.
         out: The prior's folder. One that holds a prior already is refused.
         name: What its card calls it; the folder's name by default.
-        about: Anything else for the card (source, licence).
+        about: Anything else for the card (source, license).
     """
     _check_new(out)
     called = name or Path(out).resolve().name
-    prior = read_ncsn(checkpoint, config, name=called, **sizes)
+    prior = from_ncsn(checkpoint, config, name=called, **sizes)
     card = {"title": "score network converted from a published NCSN checkpoint", **(about or {})}
     return write_prior(prior, out, **card)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from basis.lab.code_hash import class_code, function_code
 from basis.priors.card import Card
 
-_WORDS = {"title", "data", "training", "quality", "licence", "note"}
+_WORDS = {"title", "data", "training", "quality", "license", "note"}
 """What a card tells its readers, and no computation."""
 
 

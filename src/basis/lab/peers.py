@@ -103,8 +103,8 @@ def _separate(peer: Peer, prior: Prior, m: Tensor, k: int, steps: int, passes: l
         raise BasisError("peers need azula: pip install --no-deps azula einops") from error
 
     shape = (-1, *prior.shape)
-    least = max(prior.sigma_min, 0.03 * prior.spread)
-    most = min(prior.sigma_max, 10 * prior.spread)
+    least = max(prior.sigma_min, 0.03 * prior.std)
+    most = min(prior.sigma_max, 10 * prior.std)
 
     class Network(Denoiser):  # type: ignore[misc]
         """The prior as azula asks for it, all sources of a mixture in one row."""
@@ -121,7 +121,7 @@ def _separate(peer: Peer, prior: Prior, m: Tensor, k: int, steps: int, passes: l
         return x.unflatten(1, (k, -1)).sum(dim=1)
 
     y = m.flatten(1)
-    variance = (_NOISE * prior.spread) ** 2
+    variance = (_NOISE * prior.std) ** 2
     settings: dict[str, Any] = {"steps": steps, "silent": True}
     if peer == "dps":
         # Its step is divided by the norm over the whole batch; so that a mixture is treated as if

@@ -10,7 +10,6 @@ from basis.lab.photo_rows import NOTE
 from basis.lab.photo_table import PAPER, has_photos, mixed_photos
 from basis.lab.section import Section
 from basis.lab.separated import separate_sources
-from basis.priors.guidance import led_away
 
 LOOKS: dict[str, Any] = {"effort": 200, "choose": "draw"}
 """How photos are separated: so cheap that all test photos can be."""
@@ -24,8 +23,8 @@ def draws_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         return
     rows, mixing = mixed_photos(ctx, protocol)
     truth = rows.truth
-    prior, weaker = ctx.need("cifar10"), ctx.prior("cifar10-young")
-    led = prior if weaker is None else led_away(prior, weaker, finer=FINER)
+    prior, weaker = ctx.need("cifar10"), ctx.prior("cifar10-small")
+    led = prior if weaker is None else prior.autoguide(weaker, finer=FINER)
     done = separate_sources(ctx, led, truth, mixing, **LOOKS)
     section.add_cost(done)
     rows.add("ours, one draw of each", done.sources, PAPER[protocol]["cifar10"])

@@ -72,8 +72,8 @@ class Energy(Denoiser):
 
     noiseless = False  # without noise it has no density: every value of the data may be the same
 
-    likelihood_spreads = 1 / 3
-    """Where its log p ranks clean signals best, in spreads: below, its errors of detail count."""
+    likelihood_level = 1 / 3
+    """The noise level, in units of std, at which its log p ranks clean signals best."""
 
     def __init__(
         self, network: UNet, mean: float, std: float, head: VarianceHead | None = None

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from basis.errors import BasisError
 from basis.nn import glow
-from basis.nn.kinds import Family, entry, refer, size_field
+from basis.nn.kinds import Family, entry, number_entry, refer, size_field
 from basis.nn.unet import UNet, UNetConfig
 from basis.tensors import per_item
 

@@ -97,6 +97,45 @@ class Family:
             module.head = _variance_network(entry(architecture, "variance"))
         return module
 
+    def new_module(
+        self,
+        shape: tuple[int, ...],
+        mean: float,
+        std: float,
+        config: Mapping[str, Any],
+        *,
+        conditioned: bool = True,
+    ) -> Any:
+        """An untrained module for signals of a shape, with first weights of torch's generator.
+
+        Args:
+            shape: (channels, *size) of one signal.
+            mean, std: Mean and standard deviation of the data's values.
+            config: Fields of the configuration; those that the data decides are filled in.
+            conditioned: Whether one model serves all noise levels.
+        """
+        self.make_sizes(config)  # an unknown field is refused before anything is built
+        names = {f.name for f in fields(self.sizes)} if self.sizes else set()
+        facts = {"shape": shape, "channels": shape[0], "dims": len(shape) - 1}
+        facts |= {"mean": mean, "std": std, "conditioned": conditioned}
+        if "size" in names:
+            if len(shape) != 3 or shape[1] != shape[2]:
+                sides = "x".join(map(str, shape[1:]))
+                raise BasisError(f"{self.kind} takes square images; these are {sides}")
+            facts["size"] = shape[1]
+        network = dict(config) | {name: fact for name, fact in facts.items() if name in names}
+        try:
+            module = self.build_module(
+                {"kind": self.kind, "network": network, "mean": mean, "std": std}
+            )
+            if hasattr(module, "check_shape"):
+                module.check_shape(shape)
+        except BasisError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise BasisError(f"{self.kind}: {error}") from error
+        return module
+
     def describe_module(self, module: Any) -> dict[str, Any] | None:
         """The `architecture` that `build_module` takes; None for a module of another family."""
         if not isinstance(module, refer(self.module)):

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from basis.errors import BasisError, one_line
 
+ValueRange = tuple[float, float]
+"""Smallest and largest value of a signal; one of them may be infinite."""
+
 _REQUIRED = ("name", "architecture", "shape", "sigma_min", "sigma_max", "sha256")
-_ERRORS = "held_out_error_over_sigma2"
+_PREVIOUS = {"spread": "std", "licence": "license"}
 _LARGEST = 1e30
 _LARGEST_SIGNAL = 2**31
 
 
 @dataclass(frozen=True)
 class Card:
-    """Everything that the card.json of a prior holds.
+    """The contents of the card.json of a prior.
 
     Attributes:
-        name: What records and panels call it.
-        architecture: The kind of its network and the sizes to build it again.
+        name: Its name in records and figures.
+        architecture: The kind of its network and the configuration to build it from.
         shape: (channels, *size) of one signal.
-        sigma_min, sigma_max: The range of noise levels that it answers for.
+        sigma_min, sigma_max: The range of noise levels it was trained on.
         sha256: Checksum of its weights file.
-        title: One line that says what it is a prior of.
-        low, high: Bounds of the values, or None where there is none.
+        title: One line about what it models.
+        value_range: Smallest and largest value, or None for unbounded signals.
         center: A typical value, or None.
-        spread: Standard deviation of a value, or None.
+        std: Standard deviation of the values, or None.
         errors: Held-out squared error / sigma^2 by sigma.
-        classes: Names of the classes that its network may be told; empty where it is told none.
+        classes: Names of the classes that its network can be conditioned on.
         data: What it was trained on.
-        training: How it was trained, and what was measured on held-out data.
-        quality: Figures, each with the command that measured it.
+        training: How it was trained, and figures on held-out data.
+        quality: Measured figures, each with the command that measured it.
         parameters: Number of weights.
-        licence: Under which terms it may be used.
-        note: Anything else that its reader should know.
-        energies: Typical energies of held-out images and of separated sources, as `Energies` reads
-            them.
-        spectrum: How values move together given a noisy signal, as `Spectrum` reads it.
+        license: The terms under which it may be used.
+        note: Anything else.
+        energies: Typical energies of held-out signals and of separated sources, as `Energies`
+            reads them.
+        spectrum: Correlations of the values given a noisy signal, as `Spectrum` reads them.
         more: Entries that this version does not know, kept as they are.
     """
 
@@ -51,17 +54,16 @@ class Card:
     sigma_max: float
     sha256: str
     title: str = ""
-    low: float | None = None
-    high: float | None = None
+    value_range: ValueRange | None = (0.0, 1.0)
     center: float | None = None
-    spread: float | None = None
+    std: float | None = None
     errors: Mapping[float, float] = field(default_factory=dict)
     classes: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     quality: Sequence[Mapping[str, Any]] = ()
     parameters: int | None = None
-    licence: str = ""
+    license: str = ""
     note: str = ""
     energies: Mapping[str, Any] | None = None
     spectrum: Mapping[str, Any] | None = None
@@ -73,7 +75,7 @@ class Card:
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any], where: str = "a card") -> Card:
-        """The card with these entries, checked; cards of earlier versions are completed.
+        """The card with these entries, checked.
 
         Args:
             entries: As JSON holds them.
@@ -84,173 +86,161 @@ class Card:
         missing = [key for key in _REQUIRED if key not in entries]
         if missing:
             raise BasisError(f"{where} lacks {', '.join(missing)}")
-        entries = {**_defaults(entries), **entries}
-        known = {f.name for f in fields(cls)} - {"more"}
-        values = {key: _READERS[key](entries[key], key, where) for key in known & entries.keys()}
-        card = cls(**values, more={k: v for k, v in entries.items() if k not in known})
-        card._check_ranges(where)
-        return card
-
-    def _check_ranges(self, where: str) -> None:
-        """Refuses numbers that contradict each other."""
-        if not 0 <= self.sigma_min <= self.sigma_max:
+        entries = {_PREVIOUS.get(key, key): value for key, value in entries.items()}
+        if "low" in entries or "high" in entries:  # also of previous versions
+            entries["value_range"] = [entries.pop("low", None), entries.pop("high", None)]
+        values = {
+            key: read(entries[key], f"{where}: {key}")
+            for key, read in _READERS.items()
+            if key in entries
+        }
+        card = cls(**values, more={k: v for k, v in entries.items() if k not in _READERS})
+        if not 0 <= card.sigma_min <= card.sigma_max:
             raise BasisError(
                 f"{where}: noise levels must be 0 <= sigma_min <= sigma_max, not "
-                f"{self.sigma_min:g}, {self.sigma_max:g}"
+                f"{card.sigma_min:g}, {card.sigma_max:g}"
             )
-        if self.low is not None and self.high is not None and not self.low < self.high:
-            raise BasisError(
-                f"{where}: low must be less than high, not {self.low:g} and {self.high:g}"
-            )
-        if self.spread is not None and not self.spread > 0:
-            raise BasisError(f"{where}: spread must be more than 0, not {self.spread:g}")
+        if card.std is not None and not card.std > 0:
+            raise BasisError(f"{where}: std must be more than 0, not {card.std:g}")
+        return card
 
     def to_dict(self) -> dict[str, Any]:
         """The entries as JSON holds them, from which `from_dict` makes the same card."""
-        entries = {f.name: getattr(self, f.name) for f in fields(self)}
-        more = entries.pop("more")
+        entries = {key: getattr(self, key) for key in _READERS}
         entries["shape"] = list(self.shape)
         entries["errors"] = {f"{sigma:g}": error for sigma, error in self.errors.items()}
         entries["classes"] = list(self.classes)
         entries["quality"] = [dict(row) for row in self.quality]
-        # A bound that is null says that there is none; anything else that is empty is left out.
-        kept = {k: v for k, v in entries.items() if k in ("low", "high") or _told(v)}
-        return {k: kept[k] for k in _ORDER if k in kept} | dict(more)
+        kept = {k: v for k, v in entries.items() if v not in (None, "", {}, [])}
+        range_ = self.value_range and [v if math.isfinite(v) else None for v in self.value_range]
+        return {
+            k: range_ if k == "value_range" else kept[k]
+            for k in _READERS
+            if k == "value_range" or k in kept
+        } | dict(self.more)
 
 
-def _defaults(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """What cards did not say before they had ranges: all priors were of pictures in [0, 1]."""
-    if "low" in entries or "high" in entries:
-        return {}
-    training, architecture = entries.get("training"), entries["architecture"]
-    errors = training.get(_ERRORS) if isinstance(training, Mapping) else None
-    found: dict[str, Any] = {"low": 0.0, "high": 1.0, "errors": errors or {}}
-    if isinstance(architecture, Mapping):
-        network = architecture.get("network")
-        std = architecture.get("std", network.get("std") if isinstance(network, Mapping) else None)
-        found["spread"] = std
-    return found
+def check_value_range(value: Any, what: str) -> ValueRange | None:
+    """A range of values as a pair of floats; None where both ends are open.
+
+    Args:
+        value: None, or a pair (low, high) in which None leaves an end open.
+        what: What an error message calls it.
+    """
+    if value is None:
+        return None
+    ends = [math.nan, math.nan]
+    if isinstance(value, list | tuple) and len(value) == 2:
+        for place, end in enumerate(value):
+            open_end = (-math.inf, math.inf)[place]
+            number = isinstance(end, int | float) and not isinstance(end, bool)
+            ends[place] = open_end if end is None else float(end) if number else math.nan
+    if not ends[0] < ends[1]:
+        raise BasisError(f"{what} must be a pair (low, high) with low < high, not {value!r:.60}")
+    return None if math.isinf(ends[0]) and math.isinf(ends[1]) else (ends[0], ends[1])
 
 
-def _told(value: Any) -> bool:
-    return value is not None and not (isinstance(value, str | Mapping | Sequence) and not value)
+def _optional(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    return lambda value, what: None if value is None else read(value, what)
 
 
-def _number(value: Any, key: str, where: str) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not -_LARGEST < value < _LARGEST  # NaN is refused too
-    ):
-        raise BasisError(f"{where}: {key} must be a number, not {value!r:.60}")
+def _number(value: Any, what: str) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not -_LARGEST < value < _LARGEST:  # NaN is refused too
+        raise BasisError(f"{what} must be a number, not {value!r:.60}")
     return value
 
 
-def _optional(value: Any, key: str, where: str) -> float | None:
-    return None if value is None else _number(value, key, where)
+def _count(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+        raise BasisError(f"{what} must be a whole number, not {value!r:.60}")
+    return value
 
 
-def _text(value: Any, key: str, where: str) -> str:
+def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise BasisError(f"{where}: {key} must be text, not {value!r:.60}")
+        raise BasisError(f"{what} must be text, not {value!r:.60}")
     return value
 
 
-def _name(value: Any, key: str, where: str) -> str:
-    text = _text(value, key, where)
-    if len(text) > 200 or not text.isprintable():
+def _name(value: Any, what: str) -> str:
+    if len(_text(value, what)) > 200 or not value.isprintable():
         raise BasisError(
-            f"{where}: {key} must be one line of 200 printable characters at most, "
-            f"not {value!r:.60}"
+            f"{what} must be one line of at most 200 printable characters, not {value!r:.60}"
         )
-    return text
+    return str(value)
 
 
-def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise BasisError(f"{where}: {key} must be an object of entries, not {value!r:.60}")
+        raise BasisError(f"{what} must be an object of entries, not {value!r:.60}")
     return value
 
 
-def _optional_mapping(value: Any, key: str, where: str) -> Mapping[str, Any] | None:
-    return None if value is None else _mapping(value, key, where)
+def _rows(value: Any, what: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list | tuple):
+        raise BasisError(f"{what} must be a list, not {value!r:.60}")
+    return tuple(_mapping(row, what) for row in value)
 
 
-def _shape(value: Any, key: str, where: str) -> tuple[int, ...]:
+def _shape(value: Any, what: str) -> tuple[int, ...]:
     whole = isinstance(value, list | tuple) and len(value) > 0
     if not whole or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in value):
-        raise BasisError(f"{where}: shape must be [channels, sides...], not {value!r:.60}")
+        raise BasisError(f"{what} must be [channels, sides...], not {value!r:.60}")
     if len(value) > 8 or math.prod(value) > _LARGEST_SIGNAL:
-        raise BasisError(
-            f"{where}: shape must be of at most 8 axes and 2^31 values, not {value!r:.60}"
-        )
+        raise BasisError(f"{what} must have at most 8 axes and 2^31 values, not {value!r:.60}")
     return tuple(value)
 
 
-def _curve(value: Any, key: str, where: str) -> dict[float, float]:
+def _curve(value: Any, what: str) -> dict[float, float]:
     try:
-        curve = {float(s): float(e) for s, e in _mapping(value, key, where).items()}
+        curve = {float(s): float(e) for s, e in _mapping(value, what).items()}
     except (TypeError, ValueError, OverflowError) as error:
         raise BasisError(
-            f"{where}: {key} must map noise levels to numbers ({one_line(error, 80)})"
+            f"{what} must map noise levels to numbers ({one_line(error, 80)})"
         ) from error
     if any(not (0 < s < _LARGEST and 0 < e < _LARGEST) for s, e in curve.items()):
-        raise BasisError(f"{where}: {key} must map positive noise levels to positive numbers")
+        raise BasisError(f"{what} must map positive noise levels to positive numbers")
     return curve
 
 
-def _rows(value: Any, key: str, where: str) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list | tuple):
-        raise BasisError(f"{where}: {key} must be a list, not {value!r:.60}")
-    return tuple(_mapping(row, key, where) for row in value)
-
-
-def _names(value: Any, key: str, where: str) -> tuple[str, ...]:
+def _names(value: Any, what: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or len(value) > 65_536:
-        raise BasisError(f"{where}: {key} must be a list of names, not {value!r:.60}")
-    names = tuple(_name(name, key, where) for name in value)
+        raise BasisError(f"{what} must be a list of names, not {value!r:.60}")
+    names = tuple(_name(name, what) for name in value)
     if len(set(names)) < len(names):
-        raise BasisError(f"{where}: {key} must differ from each other, not {value!r:.60}")
+        raise BasisError(f"{what} must differ from each other, not {value!r:.60}")
     return names
 
 
-def _count(value: Any, key: str, where: str) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    if value is not None and not whole:
-        raise BasisError(f"{where}: {key} must be a whole number, not {value!r:.60}")
-    return value
-
-
-# How each entry is read from JSON.
-_READERS: dict[str, Any] = {
+# How each entry is read from JSON, in the order in which a card holds them.
+_READERS: dict[str, Callable[[Any, str], Any]] = {
     "name": _name,
     "title": _text,
     "architecture": _mapping,
     "shape": _shape,
     "sigma_min": _number,
     "sigma_max": _number,
-    "low": _optional,
-    "high": _optional,
-    "center": _optional,
-    "spread": _optional,
+    "value_range": check_value_range,
+    "center": _optional(_number),
+    "std": _optional(_number),
     "errors": _curve,
     "classes": _names,
     "data": _mapping,
     "training": _mapping,
-    "parameters": _count,
+    "parameters": _optional(_count),
     "sha256": _text,
-    "licence": _text,
+    "license": _text,
     "note": _text,
     "quality": _rows,
-    "energies": _optional_mapping,
-    "spectrum": _optional_mapping,
+    "energies": _optional(_mapping),
+    "spectrum": _optional(_mapping),
 }
-_ORDER = tuple(_READERS)
 
 
 LIKELY = 0.03
 """Sources less plausible than this are called implausible."""
-_POINTS = 101  # quantiles that are kept of a distribution
+_POINTS = 101  # quantiles kept of a distribution
 _FALL = 3.0  # how fast shares fall beyond the ends, per half of the width
 
 
@@ -259,7 +249,7 @@ class Energies:
     """The distribution of the energies of a prior's own signals.
 
     Attributes:
-        levels: Noise levels of the energy in spreads of the prior, ascending.
+        levels: Noise levels of the energy in units of the prior's std, ascending.
         values: Number of values of the signals that were measured, channels times size.
         images: Quantiles of the energies of held-out images (or of the prior's own samples), evenly
             spaced from the least to the largest.
@@ -311,13 +301,12 @@ class Energies:
         }
 
     def share(self, energy: float) -> float:
-        """How typical an energy is, 0 to 1: how often one of the prior's own is as far out.
+        """How typical an energy is, 0 to 1: the share of the prior's own that are as extreme.
 
-        An energy far above the others is that of a signal which the prior does not know, one far
-        below that of a signal with nothing in it. Separated sources are what it is asked for, so
-        that these count where they were measured; where only images were, low energies do not
-        count, for separated sources are smoother. Beyond the ends the share falls off like an
-        exponential.
+        A signal unknown to the prior has a far larger energy than the measured ones, an empty
+        signal a far smaller one. The energies of separated sources are used where they were
+        measured. Otherwise those of images are, and low energies count as typical, because
+        separated sources are smoother. Beyond the ends the share falls off exponentially.
         """
         curve = self.separated or self.images
         steps = len(curve) - 1

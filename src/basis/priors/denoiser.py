@@ -1,16 +1,19 @@
-"""Score priors: a trained denoiser as a prior."""
+"""Score priors: a trained denoiser as a prior; and priors from networks of any kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
 from basis.nn.conditional import Told, class_weights
+from basis.nn.kinds import find_family
 from basis.nn.unet import Denoiser
 from basis.priors.card import Card
+from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Prior
 from basis.tensors import as_sigmas
 
@@ -20,14 +23,14 @@ class DenoiserPrior(Prior):
 
     Args:
         module: Maps (x, sigma) to E[clean | noisy = x]; x is (batch, channels, *size), sigma
-            (batch,). Where it has a method `moments` of the same arguments (and its attribute
-            `head`, if it has one, is not None), that answers with the mean and the variance of each
-            clean value. The module is taken as it is: neither frozen nor moved.
+            (batch,). If it has a method `moments` of the same arguments (and its attribute `head`,
+            if it has one, is not None), that returns the mean and the variance of each clean value.
+            The module is neither frozen nor moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range it was trained on.
-        low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
-        chunk: Most signals per call of the network; a larger batch is cut. A cache-sized chunk is
-            faster than a large one on a CPU.
+        value_range, center, std, errors, card: As for `Prior`; values in [0, 1] by default.
+        chunk: Signals per call of the network at most; larger batches are cut. A chunk that fits
+            the cache is faster than a large one on a CPU.
 
     It computes in its own precision and answers in that of its input.
     """
@@ -40,10 +43,9 @@ class DenoiserPrior(Prior):
         sigma_max: float,
         *,
         name: str = "denoiser",
-        low: float | None = 0.0,
-        high: float | None = 1.0,
+        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
         center: float | None = None,
-        spread: float | None = None,
+        std: float | None = None,
         errors: Mapping[float, float] | None = None,
         card: Card | None = None,
         chunk: int = 256,
@@ -53,10 +55,9 @@ class DenoiserPrior(Prior):
             sigma_min,
             sigma_max,
             name=name,
-            low=low,
-            high=high,
+            value_range=value_range,
             center=center,
-            spread=spread,
+            std=std,
             errors=errors,
             card=card,
         )
@@ -79,70 +80,88 @@ class DenoiserPrior(Prior):
         named = () if self.card is None else tuple(self.card.classes)
         return named if len(named) == count else tuple(map(str, range(count)))
 
-    def given(self, *classes: str | int) -> Prior:
+    def condition(self, *classes: str | int) -> Prior:
         known = self.classes
         if not known or not isinstance(self.module, Denoiser):
-            return super().given(*classes)
+            return super().condition(*classes)
+        shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         member = torch.zeros(len(known), dtype=torch.bool, device=self.device)
-        for one in classes:
-            member[_number_of(one, known, self.name)] = True
+        for wanted in classes:
+            number = known.index(wanted) if wanted in known else wanted
+            if type(number) is not int or not 0 <= number < len(known):
+                raise BasisError(
+                    f"prior {self.name!r} has no class {wanted!r:.60}; its classes are {shown}"
+                )
+            member[number] = True
         if not member.any():
-            raise BasisError(f"no class of prior {self.name!r} is given; {_told_classes(known)}")
+            raise BasisError(
+                f"condition needs a class of prior {self.name!r}; its classes are {shown}"
+            )
         if member.all():
             return self
-        names = ",".join(
-            name for name, inside in zip(known, member.tolist(), strict=True) if inside
-        )
+        names = [name for name, inside in zip(known, member.tolist(), strict=True) if inside]
         prior = DenoiserPrior(
             Told(self.module, class_weights(member)),
             self.shape,
             self.sigma_min,
             self.sigma_max,
-            name=f"{self.name}:{names}",
+            name=f"{self.name}:{','.join(names)}",
             chunk=self.chunk,
             **self.traits,
         )
         prior.energies, prior.spectrum = self.energies, self.spectrum
         return prior.train(self.training)
 
-    def _checked(self, answer: object, x: Tensor) -> Tensor:
-        """The answer of a module that may be anybody's."""
-        if not isinstance(answer, Tensor):
-            raise BasisError(
-                f"the denoiser of prior {self.name!r} must answer with a tensor, not "
-                f"{type(answer).__name__}"
-            )
-        if answer.shape != x.shape:
-            raise BasisError(
-                f"the denoiser of prior {self.name!r} answered {tuple(answer.shape)} to "
-                f"{tuple(x.shape)}"
-            )
-        return answer
-
     def _apply_module(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
-        """The network's answers in the precision of x, cut into chunks."""
+        """The network's answers in the precision of x, computed in chunks."""
         p = next(self.module.parameters(), x)
         own = x.to(p.dtype)
         s = as_sigmas(sigma, own)
-        if len(x) <= self.chunk:
-            return [self._checked(out, x).to(x.dtype) for out in call(own, s)]
         pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
-        answers = zip(
-            *([self._checked(out, p[0]) for out in call(*p)] for p in pieces), strict=True
+        answers = [[check_answer(out, p[0], self.name) for out in call(*p)] for p in pieces]
+        parts = zip(*answers, strict=True)
+        return [(part[0] if len(part) == 1 else torch.cat(part)).to(x.dtype) for part in parts]
+
+
+def check_answer(answer: object, x: Tensor, name: str) -> Tensor:
+    """The answer of a prior's function, checked to be a tensor of the shape of x."""
+    if not isinstance(answer, Tensor) or answer.shape != x.shape:
+        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise BasisError(
+            f"the function of prior {name!r} must return a tensor of shape {tuple(x.shape)}, "
+            f"not {found}"
         )
-        return [torch.cat(parts).to(x.dtype) for parts in answers]
+    return answer
 
 
-def _number_of(wanted: str | int, known: Sequence[str], name: str) -> int:
-    """The number of a class that is given by its name or number."""
-    if isinstance(wanted, str) and wanted in known:
-        return known.index(wanted)
-    if isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(known):
-        return wanted
-    raise BasisError(f"prior {name!r} has no class {wanted!r:.60}; {_told_classes(known)}")
+def network_prior(
+    module: nn.Module, *args: Any, **settings: Any
+) -> DenoiserPrior | LikelihoodPrior:
+    """The prior of a network: a `LikelihoodPrior` if it has `log_prob`, else a `DenoiserPrior`."""
+    kind = LikelihoodPrior if hasattr(module, "log_prob") else DenoiserPrior
+    return kind(module, *args, **settings)
 
 
-def _told_classes(known: Sequence[str]) -> str:
-    return f"its classes are {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}"
+def new_prior(
+    kind: str,
+    shape: tuple[int, ...],
+    value_range: tuple[float | None, float | None] | None,
+    std: float | None,
+    sigma_min: float | None,
+    sigma_max: float | None,
+    config: Mapping[str, Any],
+) -> DenoiserPrior | LikelihoodPrior:
+    """An untrained prior; arguments as for `Prior.new`."""
+    settings = {"name": kind, "value_range": value_range, "std": std}
+    # A prior of its own only to fill in the defaults of std and center, and to check the rest.
+    like = DenoiserPrior(nn.Identity(), shape, 0, 1, **settings)
+    module = find_family(kind).new_module(like.shape, like.center, like.std, config)
+    return network_prior(
+        module,
+        shape,
+        like.std / 60 if sigma_min is None else sigma_min,
+        like.std / 0.03 if sigma_max is None else sigma_max,
+        **settings,
+    )

@@ -1,8 +1,4 @@
-"""Gaussian mixtures: priors whose every answer is exact.
-
-They are what samplers are tested against, and a first prior for people whose sources really are
-Gaussian.
-"""
+"""Gaussian mixtures: priors in closed form, against which samplers are tested."""
 
 from __future__ import annotations
 
@@ -23,8 +19,8 @@ class GaussianMixture(Prior):
         means: (components, channels, *size), of any rank.
         covariances: (components, d, d) over the d flattened values of a signal, or (components,)
             for isotropic variances.
-        weights: (components,); equal by default. They are normalised.
-        low, high: Bounds of the values; none by default, as a Gaussian has none.
+        weights: (components,); equal by default. They are normalized.
+        value_range: As for `Prior`; unbounded by default.
     """
 
     means: Tensor
@@ -41,8 +37,7 @@ class GaussianMixture(Prior):
         *,
         sigma_min: float = 1e-4,
         sigma_max: float = 1e4,
-        low: float | None = None,
-        high: float | None = None,
+        value_range: tuple[float | None, float | None] | None = None,
         name: str = "gaussian mixture",
     ) -> None:
         means = torch.as_tensor(means)
@@ -63,16 +58,15 @@ class GaussianMixture(Prior):
             raise BasisError("covariances must be positive semi-definite")
         weights = torch.ones(count, dtype=means.dtype) if weights is None else weights.to(means)
         weights = weights / weights.sum()
-        center, spread = _moments(weights, flat, covariances)
+        center, std = _moments(weights, flat, covariances)
         super().__init__(
             tuple(means.shape[1:]),
             sigma_min,
             sigma_max,
             name=name,
-            low=low,
-            high=high,
+            value_range=value_range,
             center=center,
-            spread=spread,
+            std=std,
         )
         tensors = {
             "means": flat,
@@ -93,12 +87,12 @@ class GaussianMixture(Prior):
         mean = torch.einsum("bj,bjd->bd", share, means)
         within = as_sigmas(sigma, variance).square()[:, None, None] * self.eigenvalues / variance
         within = torch.einsum("jde,bje->bjd", self.basis.square(), within)
-        spread = within + (means - mean[:, None]).square()
-        second = torch.einsum("bj,bjd->bd", share, spread)
+        total = within + (means - mean[:, None]).square()
+        second = torch.einsum("bj,bjd->bd", share, total)
         return mean.view(x.shape).to(x), second.view(x.shape).to(x)
 
     def _posterior(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-        """Per component: its share, its mean of the clean image, and the variances of p_sigma."""
+        """Per component: its share, its mean of the clean signal, and the variances of p_sigma."""
         variance, whitened = self._whiten(x.to(self.means), sigma)
         share = self._component_log_prob(variance, whitened).softmax(dim=1)
         kept = whitened * (self.eigenvalues / variance)
@@ -108,8 +102,8 @@ class GaussianMixture(Prior):
         whitened = self._whiten(x.to(self.means), sigma)
         return self._component_log_prob(*whitened).logsumexp(dim=1).to(x)
 
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Draws signals, (count, channels, *size)."""
+    def exact_samples(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Samples without noise, (count, channels, *size)."""
         pick = torch.multinomial(self.weights, count, replacement=True, generator=generator)
         white = torch.randn(
             count, self.means.shape[1], dtype=self.means.dtype, generator=generator
@@ -123,8 +117,8 @@ class GaussianMixture(Prior):
         components, d).
         """
         variance = self.eigenvalues + as_sigmas(sigma, x).square()[:, None, None]
-        centred = x.flatten(1)[:, None] - self.means
-        return variance, torch.einsum("jde,bjd->bje", self.basis, centred)
+        centered = x.flatten(1)[:, None] - self.means
+        return variance, torch.einsum("jde,bjd->bje", self.basis, centered)
 
     def _component_log_prob(self, variance: Tensor, whitened: Tensor) -> Tensor:
         inner = (whitened.square() / variance + variance.log() + math.log(2 * math.pi)).sum(dim=2)
@@ -132,7 +126,7 @@ class GaussianMixture(Prior):
 
 
 def _moments(weights: Tensor, means: Tensor, covariances: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of a value, over all places and components."""
+    """Mean and standard deviation of a value, over all positions and components."""
     mean = torch.einsum("j,jd->d", weights, means)
     second = covariances.diagonal(dim1=1, dim2=2) + means.square()
     total = torch.einsum("j,jd->d", weights, second).mean() - mean.mean().square()

@@ -1,4 +1,4 @@
-"""A prior led away from one of the same signals that knows less."""
+"""Priors guided by a weaker one of the same signals, and priors joined by noise level."""
 
 from __future__ import annotations
 
@@ -15,30 +15,25 @@ from basis.priors.denoiser import DenoiserPrior
 from basis.priors.prior import Derived, Prior
 from basis.tensors import as_sigmas, from_cosines, radii, to_cosines
 
-_LED = (0.4, 6.0)  # noise levels, in spreads, at which a weaker prior is led away from
 
+class Autoguided(Derived):
+    """A prior sharpened by a weaker one: p^(1 + strength) / guide^strength.
 
-class Guided(Derived):
-    """A prior sharpened by one that knows less: p^(1 + strength) / guide^strength.
-
-    Going from the guide to the prior and on leads to what the prior alone knows. Where the prior
-    is told a class and the guide is the same one without, that is what makes the class
-    (classifier-free guidance, Ho and Salimans 2022, arXiv:2207.12598); where the guide is a
-    smaller, younger network, it is what both get wrong less often (autoguidance, Karras et al.
-    2024, arXiv:2406.02507). What is drawn is sharper and less varied than the prior itself, and no
-    longer a sample of it.
+    If the prior is conditioned on a class and the guide is the same one without, this is
+    classifier-free guidance (Ho and Salimans 2022, arXiv:2207.12598). If the guide is a smaller or
+    less trained network, it is autoguidance (Karras et al. 2024, arXiv:2406.02507). Samples are
+    sharper and less varied than those of the prior itself.
 
     Args:
-        prior: What to sharpen: `photos.given("ship")`.
-        guide: A prior of the same signals that knows less: `photos`.
-        strength: How far beyond the prior to go; 0 is the prior itself.
-        above: The least noise level that is guided, in spreads of the prior: where texture would be
-            lost, it decides what a signal shows (Kynkäänniemi et al. 2024, arXiv:2404.07724).
-        below: The largest noise level that is guided, in spreads of the prior: in more noise, where
-            all that is seen is how bright and colourful a signal is, guiding makes it glaring.
-        finer: The longest waves that are guided, as a share of the signal's longest side; all by
-            default. What one source of a mixture gains in brightness and hue the other one loses,
-            so that leading both drives their areas apart; leading their detail does not.
+        prior: The prior to sharpen, such as `photos.condition("ship")`.
+        guide: A weaker prior of the same signals, such as `photos`.
+        strength: How far to move away from the guide; 0 is the prior itself.
+        above: The smallest noise level that is guided, in units of the prior's std: less noise
+            decides texture, more decides content (Kynkäänniemi et al. 2024, arXiv:2404.07724).
+        below: The largest noise level that is guided, in units of the prior's std: in more noise
+            guidance exaggerates brightness and color.
+        finer: The longest waves that are guided, as a fraction of the signal's longest side; None
+            for all of them.
     """
 
     def __init__(
@@ -49,70 +44,67 @@ class Guided(Derived):
         *,
         above: float = 0.0,
         below: float = math.inf,
-        finer: float = math.inf,
+        finer: float | None = None,
     ) -> None:
-        if guide.shape != prior.shape:
-            raise BasisError(
-                f"a guide must be of the prior's signals: {guide.name!r} is of shape "
-                f"{guide.shape}, {prior.name!r} of {prior.shape}"
-            )
-        if (guide.low, guide.high) != (prior.low, prior.high):
-            raise BasisError(
-                f"a guide must be of the prior's range: {guide.name!r} has values from {guide.low} "
-                f"to {guide.high}, {prior.name!r} from {prior.low} to {prior.high}"
-            )
+        for what in ("shape", "value_range"):
+            own, other = getattr(prior, what), getattr(guide, what)
+            if own != other:
+                raise BasisError(
+                    f"a guide must have the prior's {what}: {guide.name!r} has {other}, "
+                    f"{prior.name!r} has {own}"
+                )
         for name, value in (("strength", strength), ("above", above)):
             if not (math.isfinite(value) and value >= 0):
                 raise BasisError(f"{name} must be a number of 0 or more, not {value}")
         if not below > above:
             raise BasisError(f"below must be more than above ({above:g}), not {below}")
-        if not finer > 0:
-            raise BasisError(f"finer must be a share of the side above 0, not {finer}")
+        if finer is not None and not 0 < finer < math.inf:
+            raise BasisError(f"finer must be a fraction of the side above 0, not {finer}")
         super().__init__(prior)
         self.guide, self.strength = guide, float(strength)
-        self.above, self.below, self.finer = float(above), float(below), float(finer)
-        # A guide is not asked about noise that it does not know.
-        self.sigma_above = max(above * prior.spread, guide.sigma_min)
-        self.sigma_below = min(below * prior.spread, guide.sigma_max)
+        self.above, self.below, self.finer = float(above), float(below), finer
+        # The guide is evaluated only at noise levels it was trained on.
+        self.sigma_above = max(above * prior.std, guide.sigma_min)
+        self.sigma_below = min(below * prior.std, guide.sigma_max)
         self.cost = prior.cost + guide.cost
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return self._led(self.prior.denoise(x, sigma), x, sigma)
+        return self._move(self.prior.denoise(x, sigma), x, sigma)
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         mean, variance = self.prior.moments(x, sigma)
-        return self._led(mean, x, sigma), variance
+        return self._move(mean, x, sigma), variance
 
     @property
     def classes(self) -> tuple[str, ...]:
         return self.prior.classes
 
-    def given(self, *classes: str | int) -> Guided:
-        told = self.prior.given(*classes)
+    def condition(self, *classes: str | int) -> Autoguided:
         levels = {"above": self.above, "below": self.below, "finer": self.finer}
-        return Guided(told, self.guide, self.strength, **levels)
+        return Autoguided(self.prior.condition(*classes), self.guide, self.strength, **levels)
 
     @property
-    def unled(self) -> Prior:
-        return self.prior.unled
+    def base_prior(self) -> Prior:
+        return self.prior.base_prior
 
     @property
-    def tile_cost(self) -> int:
-        return self.prior.tile_cost + self.guide.tile_cost
+    def _tile_cost(self) -> int:
+        return self.prior._tile_cost + self.guide._tile_cost
 
     def describe(self) -> dict[str, Any]:
-        guided = {"name": self.guide.name, "strength": self.strength, "above": self.above}
+        guide: dict[str, Any] = {"name": self.guide.name, "strength": self.strength}
+        guide["above"] = self.above
         if math.isfinite(self.below):
-            guided["below"] = self.below
-        if math.isfinite(self.finer):
-            guided["finer"] = self.finer
-        told = self.prior.describe()
-        if "guide" in told:  # it was led before
-            guided["before"] = told["guide"]
-        return told | {"guide": guided}
+            guide["below"] = self.below
+        if self.finer is not None:
+            guide["finer"] = self.finer
+        inner = self.prior.describe()
+        if "guide" in inner:  # the prior is itself guided
+            guide["inner"] = inner["guide"]
+        return inner | {"guide": guide}
 
-    def _led(self, mean: Tensor, x: Tensor, sigma: Tensor | float) -> Tensor:
-        """The prior's own answer, moved on at the noise levels that are guided."""
+    def _move(self, mean: Tensor, x: Tensor, sigma: Tensor | float) -> Tensor:
+        """The prior's own mean, moved away from the guide's at the noise levels in range."""
         s = as_sigmas(sigma, x)
         rows = torch.nonzero((s >= self.sigma_above) & (s <= self.sigma_below)).flatten()
         if not len(rows) or not self.strength:
@@ -121,43 +113,27 @@ class Guided(Derived):
         return mean.index_add(0, rows, away, alpha=self.strength)
 
     def _fine(self, away: Tensor) -> Tensor:
-        """The waves of a direction, (rows, channels, *size), that are short enough to be led."""
+        """The waves of a direction, (rows, channels, *size), that are short enough."""
         size = away.shape[2:]
-        if not math.isfinite(self.finer) or not size:
+        if self.finer is None or not size:
             return away
         waves = radii(size) * max(size) >= 1 / self.finer
         return from_cosines(to_cosines(away, len(size)) * waves.to(away), len(size))
 
 
-def led_away(
-    prior: Prior, weaker: Prior, strength: float = 0.3, *, finer: float = math.inf
-) -> Guided:
-    """A prior led away from a weaker one of the same signals where photos gain by it.
-
-    That is from 0.4 spreads of noise, less being texture, to 6: in more, colours become glaring.
-
-    Args:
-        prior: What to sharpen.
-        weaker: A smaller, younger network.
-        strength: How far.
-        finer: The longest waves that are led, as in `Guided`: one half for sources of a mixture.
-    """
-    return Guided(prior, weaker, strength, above=_LED[0], below=_LED[1], finer=finer)
-
-
 def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
-    """A prior that another one of the same signals answers for in noise of sigma and more.
+    """Joins two score priors of the same signals: one below noise level sigma, one above.
 
     A network trained on large noise levels alone (`basis train --sigma-min 0.15 --sigma-focus 0.6`)
-    knows these better than one of all levels. `basis.store.write_prior` saves what is joined, and
-    training goes on from its first network.
+    is better there than one trained on all levels. `Prior.save` saves the joined prior, and
+    training can continue its first network.
 
     Args:
-        prior: A U-Net of all noise levels; card, range and name are its. Of one that was joined
-            before, its first network: the second is replaced.
-        above: One of the same signals that knows noise of sigma and more, and as many classes. Of
-            one that was joined before, its second network.
-        sigma: The noise level from which the other one answers.
+        prior: A U-Net for less noise; its card, range and name are kept. If it is a joined prior,
+            its first network is used.
+        above: A U-Net for noise of sigma and more, with the same classes. If it is a joined prior,
+            its second network is used.
+        sigma: The noise level from which the second one is used.
     """
     own, other = getattr(prior, "module", None), getattr(above, "module", None)
     if type(own) is Experts:
@@ -167,26 +143,19 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
         least, other = other.sigma, other.above
     for one, module in ((prior, own), (above, other)):
         if type(module) is not Denoiser or one.has_likelihood:
-            raise BasisError(f"score priors of U-Nets are joined, and {one.name!r} is none")
+            raise BasisError(f"only U-Net score priors can be joined; {one.name!r} is not one")
     assert isinstance(own, Denoiser) and isinstance(other, Denoiser)
-    if (prior.shape, prior.low, prior.high, prior.classes) != (
-        above.shape,
-        above.low,
-        above.high,
-        above.classes,
-    ):
-        raise BasisError(
-            f"priors {prior.name!r} and {above.name!r} are of signals that differ in shape, range "
-            "or classes"
-        )
+    for what in ("shape", "value_range", "classes"):
+        if getattr(prior, what) != getattr(above, what):
+            raise BasisError(f"priors {prior.name!r} and {above.name!r} differ in their {what}")
     if (own.head is None) != (other.head is None):
         raise BasisError(
-            f"of priors {prior.name!r} and {above.name!r} one has learned its variance: "
-            "basis train --variance-images gives it to the other"
+            f"of priors {prior.name!r} and {above.name!r} only one has a variance head: "
+            "basis train --variance-images trains one for the other"
         )
     if not least <= sigma <= above.sigma_max or not sigma < prior.sigma_max:
         raise BasisError(
-            f"sigma must be a noise level that both priors know, from {least:g} to "
+            f"sigma must be a noise level of both priors, from {least:g} to "
             f"{min(above.sigma_max, prior.sigma_max):g}, not {sigma:g}"
         )
     errors = {s: e for s, e in prior.errors.items() if s < sigma}

@@ -68,7 +68,7 @@ class LikelihoodPrior(Prior):
             such models is a `Ladder`. A module is taken as it is: neither frozen nor moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it answers for.
-        low, high, center, spread, errors, card: As for `Prior`; values in [0, 1] by default.
+        value_range, center, std, errors, card: As for `Prior`; values in [0, 1] by default.
         chunk: Most signals per call.
 
     A score costs one pass forward and one backward: three evaluations by this package's count.
@@ -84,10 +84,9 @@ class LikelihoodPrior(Prior):
         sigma_max: float,
         *,
         name: str = "likelihood",
-        low: float | None = 0.0,
-        high: float | None = 1.0,
+        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
         center: float | None = None,
-        spread: float | None = None,
+        std: float | None = None,
         errors: Mapping[float, float] | None = None,
         card: Card | None = None,
         chunk: int = 256,
@@ -97,10 +96,9 @@ class LikelihoodPrior(Prior):
             sigma_min,
             sigma_max,
             name=name,
-            low=low,
-            high=high,
+            value_range=value_range,
             center=center,
-            spread=spread,
+            std=std,
             errors=errors,
             card=card,
         )
@@ -116,16 +114,16 @@ class LikelihoodPrior(Prior):
 
     @property
     def likelihood_sigma(self) -> float:
-        spreads = getattr(self.model, "likelihood_spreads", 0.0)
-        return min(max(self.sigma_min, spreads * self.spread), self.sigma_max)
+        level = getattr(self.model, "likelihood_level", 0.0)
+        return min(max(self.sigma_min, level * self.std), self.sigma_max)
 
     @property
-    def turn_spreads(self) -> float:
+    def _switch_level(self) -> float:
         # What a network beside the density knows is in the variance alone: the gradient has nothing
         # of it, and following that at small noise was measured to lose what was found.
         beside = isinstance(getattr(self.model, "head", None), VarianceNetwork)
-        own = 0.0 if beside else super().turn_spreads
-        return float(getattr(self.model, "turn_spreads", own))
+        own = 0.0 if beside else super()._switch_level
+        return float(getattr(self.model, "switch_level", own))
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         own = self._own(x)
@@ -238,7 +236,7 @@ class FlowLikelihood(Derived):
         probes = self._probes(x)
         first = s.log()
         # Beyond its own levels a prior is not asked, however small the spread.
-        top = first.clamp_min(math.log(min(self.sigma_max, _WIDEST * self.spread)))
+        top = first.clamp_min(math.log(min(self.sigma_max, _WIDEST * self.std)))
         step = (top - first) / self.steps
         gained = torch.zeros_like(first)
         for number in range(self.steps):

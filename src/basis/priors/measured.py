@@ -14,7 +14,7 @@ from basis.priors.prior import Prior
 from basis.priors.spectrum import SMALLEST, Spectrum
 from basis.tensors import radii, to_cosines
 
-_LEVELS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)  # in spreads
+_LEVELS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)  # in units of std
 _BINS = 14  # frequencies that are kept, evenly spaced on a logarithmic scale
 _LEAST = 8  # signals that a spectrum is told from at least
 
@@ -45,9 +45,7 @@ def measure_spectrum(
             f"{tuple(images.shape)}"
         )
     generator = torch.Generator().manual_seed(seed)
-    levels = [
-        level for level in _LEVELS if prior.sigma_min <= level * prior.spread <= prior.sigma_max
-    ]
+    levels = [level for level in _LEVELS if prior.sigma_min <= level * prior.std <= prior.sigma_max]
     if not levels:
         raise BasisError(f"prior {prior.name!r} knows none of the noise levels of a spectrum")
     lengths = radii(prior.shape[1:])
@@ -59,7 +57,7 @@ def measure_spectrum(
     frequencies = [lengths.flatten()[place == b].log().mean().exp().item() for b in kept]
     values = []
     for level in levels:
-        sigma = level * prior.spread
+        sigma = level * prior.std
         total = torch.zeros(prior.shape, dtype=torch.float64)
         with torch.inference_mode():
             for x in images.split(chunk):

@@ -1,44 +1,55 @@
-"""What a prior is."""
+"""The interface of priors."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
-from basis.priors.card import Card, Energies
+from basis.priors.card import Card, Energies, ValueRange, check_value_range
 from basis.priors.spectrum import Spectrum
 from basis.tensors import as_sigmas, per_item
 
+if TYPE_CHECKING:
+    from basis.priors.denoiser import DenoiserPrior
+    from basis.priors.functions import FunctionPrior
+    from basis.priors.guidance import Autoguided
+    from basis.priors.likelihood import LikelihoodPrior
+
+Function = Callable[[Tensor, Tensor], Tensor]
+_FOCUS, _WIDTH = -0.5, 1.2  # mean and deviation of log(sigma / std) in the training loss
+
 
 class Prior(nn.Module, ABC):
-    """A distribution of signals that knows its score at noise level sigma.
+    """A distribution of signals with a score at every noise level sigma.
 
     p_sigma is the distribution of x + sigma n, with x from the prior and n standard normal. A
-    subclass says how to `denoise`; the score follows by Tweedie's formula,
+    subclass implements `denoise`; the score follows by Tweedie's formula,
     denoise(x) = x + sigma^2 score(x). A prior is an `nn.Module`: its networks and tensors move with
     `to`, and `separate` runs it in evaluation mode.
 
     Args:
         shape: (channels, *size) of one signal, of any rank.
-        sigma_min, sigma_max: The range of noise levels that it can answer for.
-        name: What records and panels call it.
-        low, high: Bounds of the signals' values; None where there is none.
-        center: A typical value; the middle of the range, or 0, by default.
-        spread: About the standard deviation of a value, the unit of noise levels. By default 0.3 of
-            the range, or 1 without one.
-        errors: Held-out squared denoising error / sigma^2 by sigma, where it was measured: the
-            variance that `moments` answers with where the prior has learned none.
-        card: What is known of it (data, training, quality, licence, typical energies).
+        sigma_min, sigma_max: The range of noise levels at which it can be evaluated.
+        name: Its name in records and figures.
+        value_range: Smallest and largest value of a signal. None for unbounded signals; one end may
+            be infinite.
+        center: A typical value; by default the middle of the range, or 0.
+        std: About the standard deviation of the values, the unit of noise levels. By default 0.3 of
+            the range, or 1 for unbounded signals.
+        errors: Held-out squared denoising error / sigma^2 by sigma, if measured: `moments` uses
+            it as the variance where the prior has learned none.
+        card: What is known about it (data, training, quality, license, typical energies).
 
-    Its attribute `energies` is the distribution that the plausibility of results is told by: the
-    card's, None where there is none, or what `basis.search.measure_energies` measured. Its
-    attribute `spectrum` says in the same way how values move together (`measure_spectrum`).
+    The attribute `energies` is the distribution by which results are judged plausible: the card's,
+    or what `basis.search.measure_energies` measured, or None. The attribute `spectrum` describes
+    how values are correlated (`measure_spectrum`).
     """
 
     cost: int = 1
@@ -47,6 +58,9 @@ class Prior(nn.Module, ABC):
     log_prob_cost: int = 1
     """Evaluations that one log p counts for, in a prior that has one."""
 
+    exact_samples: Callable[[int, torch.Generator], Tensor] | None = None
+    """Draws exact samples, (count, *shape), if the prior can: called with count and generator."""
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -54,10 +68,9 @@ class Prior(nn.Module, ABC):
         sigma_max: float,
         *,
         name: str = "prior",
-        low: float | None = None,
-        high: float | None = None,
+        value_range: tuple[float | None, float | None] | None = None,
         center: float | None = None,
-        spread: float | None = None,
+        std: float | None = None,
         errors: Mapping[float, float] | None = None,
         card: Card | None = None,
     ) -> None:
@@ -67,44 +80,191 @@ class Prior(nn.Module, ABC):
             raise BasisError(
                 f"noise levels must be 0 <= sigma_min <= sigma_max, not {sigma_min}, {sigma_max}"
             )
-        if low is not None and high is not None and not low < high:
-            raise BasisError(f"low must be less than high, not {low} and {high}")
         self.sigma_min, self.sigma_max = float(sigma_min), float(sigma_max)
         self.name = name
-        self.low = None if low is None else float(low)
-        self.high = None if high is None else float(high)
-        bounded = self.low is not None and self.high is not None
-        self.center = _middle(self.low, self.high) if center is None else float(center)
-        if spread is None:
-            spread = 0.3 * (self.high - self.low) if bounded else 1.0  # type: ignore[operator]
-        if not (math.isfinite(spread) and spread > 0):
-            raise BasisError(f"spread must be a positive number, not {spread}")
-        self.spread = float(spread)
+        self.value_range: ValueRange | None = check_value_range(value_range, "value_range")
+        low, high = self.low, self.high
+        bounded = low is not None and high is not None
+        if center is None:
+            center = (low + high) / 2 if bounded else low or high or 0.0  # type: ignore[operator]
+        if std is None:
+            std = 0.3 * (high - low) if bounded else 1.0  # type: ignore[operator]
+        if not (math.isfinite(std) and std > 0):
+            raise BasisError(f"std must be a positive number, not {std}")
+        self.center, self.std = float(center), float(std)
         self.errors = {float(s): float(e) for s, e in (errors or {}).items()}
         self.card = card
-        told = None if card is None else card.energies
-        self.energies = None if told is None else Energies.from_dict(told, f"the card of {name}")
-        self.spectrum = _spectrum_of(card, self.shape, name)
+        self.energies: Energies | None = None
+        self.spectrum: Spectrum | None = None
+        if card is not None:
+            where = f"the card of {name}"
+            if card.energies is not None:
+                self.energies = Energies.from_dict(card.energies, where)
+            if card.spectrum is not None:
+                self.spectrum = Spectrum.from_dict(card.spectrum, where)
+                if self.spectrum.channels != self.shape[0]:
+                    raise BasisError(
+                        f"{where}: its spectrum has {self.spectrum.channels} channels, its signals "
+                        f"have {self.shape[0]}"
+                    )
 
     def __repr__(self) -> str:
-        values = f"{_bound(self.low, '-inf')} to {_bound(self.high, 'inf')}"
-        shape = "x".join(map(str, self.shape))
+        low = "-inf" if self.low is None else f"{self.low:g}"
+        high = "inf" if self.high is None else f"{self.high:g}"
         return (
-            f"{type(self).__name__}({self.name!r}, {shape}, values {values}, "
-            f"sigma {self.sigma_min:g} to {self.sigma_max:g})"
+            f"{type(self).__name__}({self.name!r}, {'x'.join(map(str, self.shape))}, values {low} "
+            f"to {high}, sigma {self.sigma_min:g} to {self.sigma_max:g})"
         )
+
+    @staticmethod
+    def from_pretrained(
+        source: str | Path,
+        revision: str | None = None,
+        *,
+        root: str | Path | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Prior:
+        """Loads a prior by name, from a folder, or from the model hub.
+
+        Args:
+            source: A name from `basis.list_priors()`; a folder with a card and weights, or with a
+                diffusers pipeline; or owner/name on the model hub (needs huggingface_hub). Classes
+                may follow a colon, "cifar10:cat,dog", as for `condition`.
+            revision: The commit, tag or branch of a model on the hub.
+            root: The data folder whose `priors` folder is searched after the shipped priors.
+            device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        """
+        from basis.store.loading import load_prior
+
+        wanted = source if revision is None else f"hf:{source}@{revision}"
+        return load_prior(wanted, root=root, device=device)
+
+    @staticmethod
+    def from_denoiser(
+        function: Function,
+        shape: tuple[int, ...],
+        sigma_min: float,
+        sigma_max: float,
+        **settings: Any,
+    ) -> FunctionPrior:
+        """A prior from a function E[clean | noisy] of (x, sigma); settings of `FunctionPrior`."""
+        from basis.priors.functions import FunctionPrior
+
+        return FunctionPrior(function, "denoiser", shape, sigma_min, sigma_max, **settings)
+
+    @staticmethod
+    def from_score(
+        function: Function,
+        shape: tuple[int, ...],
+        sigma_min: float,
+        sigma_max: float,
+        **settings: Any,
+    ) -> FunctionPrior:
+        """A prior from a function grad log p_sigma of (x, sigma); settings of `FunctionPrior`."""
+        from basis.priors.functions import FunctionPrior
+
+        return FunctionPrior(function, "score", shape, sigma_min, sigma_max, **settings)
+
+    @staticmethod
+    def from_log_prob(
+        function: Function,
+        shape: tuple[int, ...],
+        sigma_min: float,
+        sigma_max: float,
+        **settings: Any,
+    ) -> LikelihoodPrior:
+        """A prior from a differentiable log p_sigma(x) of (x, sigma), in nats, (batch,).
+
+        `model_range` is a setting as for `FunctionPrior`; the others are those of
+        `LikelihoodPrior`.
+        """
+        from basis.priors.functions import prior_from_log_prob
+
+        return prior_from_log_prob(function, shape, sigma_min, sigma_max, **settings)
+
+    @staticmethod
+    def from_diffusers(
+        source: Any, scheduler: Any = None, *, revision: str | None = None, **settings: Any
+    ) -> DenoiserPrior:
+        """A prior from a diffusers pipeline: see `basis.adapters.from_diffusers`.
+
+        Args:
+            source: A pipeline, its folder, a model, or with `revision` a name on the model hub.
+            scheduler: The model's scheduler, if the source is a model.
+            revision: The commit, tag or branch of a model on the hub.
+            settings: `size`, `model_range`, `name`, `chunk`.
+        """
+        from basis.adapters.diffusers import from_diffusers
+
+        if revision is not None:
+            from basis.store.loading import fetch
+
+            settings.setdefault("name", str(source).rsplit("/", 1)[-1])
+            source = fetch(str(source), revision)
+        return from_diffusers(source, scheduler, **settings)
+
+    @staticmethod
+    def from_azula(denoiser: Any, shape: tuple[int, ...], **settings: Any) -> DenoiserPrior:
+        """A prior from an azula denoiser: see `basis.adapters.from_azula`."""
+        from basis.adapters.azula import from_azula
+
+        return from_azula(denoiser, shape, **settings)
+
+    @staticmethod
+    def from_ncsn(
+        checkpoint: str | Path, config: str | Path | None = None, **settings: Any
+    ) -> DenoiserPrior:
+        """A prior from a published NCSN checkpoint: see `basis.adapters.from_ncsn`."""
+        from basis.adapters.ncsn import from_ncsn
+
+        return from_ncsn(checkpoint, config, **settings)
+
+    @staticmethod
+    def from_glow(checkpoints: Any, **settings: Any) -> LikelihoodPrior:
+        """A prior from published Glow checkpoints: see `basis.adapters.from_glow`."""
+        from basis.adapters.glow import from_glow
+
+        return from_glow(checkpoints, **settings)
+
+    @staticmethod
+    def new(
+        kind: str,
+        shape: tuple[int, ...],
+        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
+        *,
+        std: float | None = None,
+        sigma_min: float | None = None,
+        sigma_max: float | None = None,
+        **config: Any,
+    ) -> DenoiserPrior | LikelihoodPrior:
+        """An untrained prior, for a training loop of one's own with `loss`.
+
+        Args:
+            kind: A kind of network, such as "unet", "energy" or "glow".
+            shape: (channels, *size) of one signal.
+            value_range, std: As for `Prior`.
+            sigma_min, sigma_max: The noise levels to train on; by default 1/60 and 33 times std.
+            config: Fields of the network's configuration, such as `widths=(32, 64)`.
+        """
+        from basis.priors.denoiser import new_prior
+
+        return new_prior(kind, shape, value_range, std, sigma_min, sigma_max, config)
+
+    @property
+    def low(self) -> float | None:
+        """The smallest value, or None."""
+        return _finite(self.value_range, 0)
+
+    @property
+    def high(self) -> float | None:
+        """The largest value, or None."""
+        return _finite(self.value_range, 1)
 
     @property
     def traits(self) -> dict[str, Any]:
-        """What a prior of the same signals is made with: range, center, spread, errors, card."""
-        return {
-            "low": self.low,
-            "high": self.high,
-            "center": self.center,
-            "spread": self.spread,
-            "errors": self.errors,
-            "card": self.card,
-        }
+        """The settings shared with another prior of the same signals."""
+        names = ("value_range", "center", "std", "errors", "card")
+        return {name: getattr(self, name) for name in names}
 
     @abstractmethod
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -118,16 +278,15 @@ class Prior(nn.Module, ABC):
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         """Mean and variance of each clean value given the noisy signal; shapes as in `denoise`.
 
-        Few-step samplers weigh sources against each other by this variance. A prior that knows no
-        better answers with its measured `errors`, or as a Gaussian of variance spread^2 would,
-        alike everywhere.
+        Few-step samplers weigh sources against each other by this variance. By default it is the
+        measured `errors`, or that of a Gaussian of variance std^2, equal for all values.
         """
         s = as_sigmas(sigma, x)
         if self.errors:
             level = [interpolate(self.errors, one) * one**2 for one in s.tolist()]
             variance = torch.tensor(level, dtype=x.dtype, device=x.device)
         else:
-            variance = s.square() * self.spread**2 / (s.square() + self.spread**2)
+            variance = s.square() * self.std**2 / (s.square() + self.std**2)
         return self.denoise(x, sigma), per_item(variance, x).expand(x.shape)
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
@@ -141,96 +300,165 @@ class Prior(nn.Module, ABC):
             "(basis.priors.FlowLikelihood gives one to a score prior, at many evaluations)"
         )
 
+    def loss(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The denoising loss of clean signals, a differentiable scalar.
+
+        Noise levels are log-normal around 0.6 std, within those of the prior. The squared error is
+        weighted so that all levels count about equally (Karras et al. 2022, arXiv:2206.00364).
+
+        Shapes:
+            x: (batch, channels, *size), values in the prior's range.
+        """
+        self.check_signals(x)
+        clean, noisy, sigma = self._noisy(x, generator)
+        error = (self.denoise(noisy, sigma) - clean).square()
+        weight = (sigma.square() + self.std**2) / (sigma * self.std).square()
+        return (per_item(weight, x) * error).mean()
+
+    def _noisy(self, x: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Clean signals, noisy ones and their noise levels, for the loss."""
+        x = x.to(self.device or x.device)
+        normal = torch.randn(len(x), generator=generator).to(x)
+        sigma = self.std * (_FOCUS + _WIDTH * normal).exp()
+        sigma = sigma.clamp(max(self.sigma_min, 1e-3 * self.std), self.sigma_max)
+        noise = torch.randn(x.shape, generator=generator).to(x)
+        return x, x + per_item(sigma, x) * noise, sigma
+
+    def sample(self, count: int = 16, seed: int = 0, **settings: Any) -> Tensor:
+        """Samples of the prior, (count, *shape); settings as for `basis.sample`."""
+        from basis._sample import sample
+
+        return sample(self, count, seed=seed, **settings)
+
+    def save(self, folder: str | Path, **about: Any) -> Path:
+        """Writes the weights and their card; `Prior.from_pretrained(folder)` loads them.
+
+        Args:
+            folder: Created if missing.
+            about: Further entries of the card: title, license, data, training, quality.
+        """
+        from basis.store.folder import write_prior
+
+        return write_prior(self, folder, **about)
+
     def check_signals(self, signals: Tensor) -> None:
-        """Refuses signals of another shape than its own, (n, *shape); ask before long work."""
+        """Refuses signals, (n, *shape), of a shape other than the prior's."""
         if tuple(signals.shape[1:]) != self.shape:
             raise BasisError(
-                f"prior {self.name!r} is of signals of shape {self.shape}, not "
-                f"{tuple(signals.shape[1:])}; give data of its kind"
+                f"prior {self.name!r} has signals of shape {self.shape}, not "
+                f"{tuple(signals.shape[1:])}"
             )
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes that `given` takes; none where the prior cannot be told any."""
+        """Names of the classes that `condition` takes; empty for an unconditional prior."""
         return ()
 
-    def given(self, *classes: str | int) -> Prior:
-        """The prior of signals that are of one of these classes, each as likely as the others.
+    def condition(self, *classes: str | int) -> Prior:
+        """The prior of signals of one of these classes, all equally likely.
 
         Args:
             classes: Names from `classes`, or their numbers.
         """
         raise BasisError(
-            f"prior {self.name!r} was not trained to be told classes; mnist-classes and cifar10 "
-            "were, and basis train --conditional makes one that is"
+            f"prior {self.name!r} is not class-conditional; mnist-classes and cifar10 are, and "
+            "basis train --conditional trains one"
         )
+
+    def autoguide(
+        self, weaker: Prior, strength: float = 0.3, *, finer: float | None = 0.5
+    ) -> Autoguided:
+        """This prior guided by a weaker one of the same signals (Karras et al., arXiv:2406.02507).
+
+        Noise levels of 0.4 to 6 std are guided: less noise is texture, and guidance in more noise
+        exaggerates colors.
+
+        Args:
+            weaker: A smaller or less trained prior.
+            strength: How far to move away from the weaker prior.
+            finer: The longest waves that are guided, as a fraction of the longest side; None for
+                all of them. Guiding coarse structure drives two sources of a mixture apart in
+                brightness and hue.
+        """
+        from basis.priors.guidance import Autoguided
+
+        return Autoguided(self, weaker, strength, above=0.4, below=6.0, finer=finer)
 
     @property
     def has_likelihood(self) -> bool:
-        """Whether `log_prob` answers."""
+        """Whether `log_prob` is available."""
         return type(self).log_prob is not Prior.log_prob
 
     @property
-    def tile_cost(self) -> int:
-        """What one score counts for in the budget of an effort: of tiles, that of one tile."""
-        return self.cost
-
-    @property
     def likelihood_sigma(self) -> float:
-        """The noise level at which log p tells good clean signals from bad ones: the smallest."""
+        """The noise level at which log p compares clean signals best: by default the smallest."""
         return self.sigma_min
 
     @property
-    def unled(self) -> Prior:
-        """This prior before it was led away from another one (`Guided`): itself where it was not.
-
-        What is judged by a prior's typical energies is judged by this one.
-        """
+    def base_prior(self) -> Prior:
+        """The prior without guidance; typical energies refer to it."""
         return self
 
     @property
-    def turn_spreads(self) -> float:
-        """Down to which noise level, in spreads, `gibbs` draws by mean and variance, before it
-        follows the score alone.
-        """
+    def _tile_cost(self) -> int:
+        """Evaluations of one score when a search is planned: for tiles, those of one tile."""
+        return self.cost
+
+    @property
+    def _switch_level(self) -> float:
+        """The noise level, in units of std, below which `gibbs` follows the score alone."""
         return 7 / 6
 
     @property
     def device(self) -> torch.device | None:
-        """Where it computes, or None when it follows its input."""
+        """The device of its tensors, or None if it has none and follows its input."""
         tensor = next(self.parameters(), next(self.buffers(), None))
         return None if tensor is None else tensor.device
 
     def describe(self) -> dict[str, Any]:
-        """What a run's record says of its prior."""
+        """The entries of a run's record about this prior."""
         return {
             "name": self.name,
             "shape": list(self.shape),
             "sigma_min": self.sigma_min,
             "sigma_max": self.sigma_max,
-            "low": self.low,
-            "high": self.high,
-            "spread": self.spread,
+            "value_range": self.value_range and [self.low, self.high],
+            "std": self.std,
         }
 
 
-def _spectrum_of(card: Card | None, shape: tuple[int, ...], name: str) -> Spectrum | None:
-    """The spectrum that a card holds, where it is of signals with these channels."""
-    if card is None or card.spectrum is None:
-        return None
-    found = Spectrum.from_dict(card.spectrum, f"the card of {name}")
-    if found.channels != shape[0]:
-        raise BasisError(
-            f"the card of {name}: its spectrum is of {found.channels} channels, and its signals "
-            f"have {shape[0]}"
+class Derived(Prior):
+    """A prior made from another one, whose range, std, card and energies it keeps.
+
+    Args:
+        prior: The other prior.
+        shape: (channels, *size) of one signal; the other's by default.
+    """
+
+    def __init__(self, prior: Prior, shape: tuple[int, ...] | None = None) -> None:
+        super().__init__(
+            prior.shape if shape is None else shape,
+            prior.sigma_min,
+            prior.sigma_max,
+            name=prior.name,
+            **prior.traits,
         )
-    return found
+        self.prior, self.cost = prior, prior.cost
+        self.energies, self.spectrum = prior.energies, prior.spectrum
+
+    @property
+    def _tile_cost(self) -> int:
+        return self.prior._tile_cost
+
+    @property
+    def _switch_level(self) -> float:
+        return self.prior._switch_level
 
 
 def interpolate(curve: Mapping[float, float], sigma: float) -> float:
-    """A positive curve over sigma, straight between its points on logarithmic axes.
+    """A positive curve over sigma, linear between its points on logarithmic axes.
 
-    It is level beyond its ends.
+    Beyond its ends it is constant.
     """
     known = sorted(curve)
     if not known[0] < sigma < known[-1]:
@@ -251,39 +479,7 @@ def _check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return sides
 
 
-def _middle(low: float | None, high: float | None) -> float:
-    if low is not None and high is not None:
-        return (low + high) / 2
-    return 0.0 if low is None and high is None else float(low if low is not None else high or 0.0)
-
-
-def _bound(value: float | None, otherwise: str) -> str:
-    return otherwise if value is None else f"{value:g}"
-
-
-class Derived(Prior):
-    """A prior that takes what it does not change from another one: range, spread, card, energies.
-
-    Args:
-        prior: The other one.
-        shape: (channels, *size) of one signal; the other's by default.
-    """
-
-    def __init__(self, prior: Prior, shape: tuple[int, ...] | None = None) -> None:
-        super().__init__(
-            prior.shape if shape is None else shape,
-            prior.sigma_min,
-            prior.sigma_max,
-            name=prior.name,
-            **prior.traits,
-        )
-        self.prior, self.cost = prior, prior.cost
-        self.energies, self.spectrum = prior.energies, prior.spectrum
-
-    @property
-    def tile_cost(self) -> int:
-        return self.prior.tile_cost
-
-    @property
-    def turn_spreads(self) -> float:
-        return self.prior.turn_spreads
+def _finite(value_range: ValueRange | None, end: int) -> float | None:
+    if value_range is None or math.isinf(value_range[end]):
+        return None
+    return value_range[end]

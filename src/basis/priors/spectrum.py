@@ -36,7 +36,7 @@ class Spectrum:
     """How the values of a prior's signals move together, by noise level and frequency.
 
     Attributes:
-        levels: Noise levels in spreads of the prior, ascending.
+        levels: Noise levels in units of the prior's std, ascending.
         frequencies: In cycles per place, ascending.
         values: Variance of each frequency where that of independent values is one: a row for every
             level, of one for every component of the channels (their cosines: the first is their
@@ -103,22 +103,22 @@ class Spectrum:
             "about": dict(self.about),
         }
 
-    def at(self, spreads: float, shape: tuple[int, ...]) -> Tensor:
+    def at(self, level: float, shape: tuple[int, ...]) -> Tensor:
         """The variance of each frequency of signals of a shape, (channels, *size), mean one.
 
         Between its levels and frequencies it is straight on logarithmic axes, and level beyond.
 
         Args:
-            spreads: The noise level, in spreads of the prior.
+            level: The noise level, in units of the prior's std.
             shape: (channels, *size), with the channels that the spectrum is of.
         """
-        return _variances(self, float(f"{spreads:.6g}"), shape)
+        return _variances(self, float(f"{level:.6g}"), shape)
 
 
 @lru_cache(maxsize=512)
-def _variances(spectrum: Spectrum, spreads: float, shape: tuple[int, ...]) -> Tensor:
+def _variances(spectrum: Spectrum, noise: float, shape: tuple[int, ...]) -> Tensor:
     rows = torch.tensor(spectrum.values, dtype=torch.float64).log()
-    level = _between(rows, spectrum.levels, torch.tensor([spreads], dtype=torch.float64))[0]
+    level = _between(rows, spectrum.levels, torch.tensor([noise], dtype=torch.float64))[0]
     lengths = radii(shape[1:])
     along = _between(level.T, spectrum.frequencies, lengths.flatten())
     values = along.T.exp().reshape(shape)

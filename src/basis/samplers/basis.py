@@ -75,7 +75,7 @@ class Basis(Sampler):
 
     def sigmas(self, problem: Problem) -> list[float]:
         """The noise levels, largest first."""
-        spreads = problem.unit / problem.spread
+        spreads = problem.unit / problem.std
         first, last = problem.levels((self.sigma_max, self.sigma_min), (spreads, 0.01 * spreads))
         return geometric(first, last, self.levels)
 
@@ -112,8 +112,8 @@ class Basis(Sampler):
             for index, prior in enumerate(problem.priors):
                 low, high = prior.low, prior.high
                 # Without a range, as wide a box about the typical value as has the prior's spread.
-                low = prior.center - math.sqrt(3) * prior.spread if low is None else low
-                high = prior.center + math.sqrt(3) * prior.spread if high is None else high
+                low = prior.center - math.sqrt(3) * prior.std if low is None else low
+                high = prior.center + math.sqrt(3) * prior.std if high is None else high
                 share[:, index] = low + (high - low) * share[:, index]
             return share
         if self.start == "normal":

@@ -119,7 +119,7 @@ class Gibbs(Sampler):
         self, problem: Problem, first: float | None, spreads: float
     ) -> tuple[float, float, float]:
         """The first noise level (so many spreads by default), the turn and the last one."""
-        turn = min(prior.turn_spreads for prior in problem.priors)
+        turn = min(prior._switch_level for prior in problem.priors)
         given = (first, self.sigma_turn, self.sigma_min)
         least = self.spreads[1]
         if self.together and problem.draws_together:

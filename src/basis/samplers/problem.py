@@ -83,9 +83,9 @@ class Problem:
         return max(p.sigma_min for p in self.priors), min(p.sigma_max for p in self.priors)
 
     @property
-    def spread(self) -> float:
+    def std(self) -> float:
         """The smallest spread of any prior."""
-        return min(p.spread for p in self.priors)
+        return min(p.std for p in self.priors)
 
     @property
     def gain(self) -> Tensor | float:
@@ -98,7 +98,7 @@ class Problem:
     def unit(self) -> float:
         """The width of the range of values, or what stands for it where there is none."""
         widths = [
-            p.high - p.low if p.low is not None and p.high is not None else _WIDE * p.spread
+            p.high - p.low if p.low is not None and p.high is not None else _WIDE * p.std
             for p in self.priors
         ]
         return max(widths)
@@ -111,7 +111,7 @@ class Problem:
         """
         pick = max if spreads >= 1 else min
         low, high = self.sigma_range
-        return min(max(spreads * pick(p.spread for p in self.priors), low), high)
+        return min(max(spreads * pick(p.std for p in self.priors), low), high)
 
     def levels(self, given: Sequence[float | None], spreads: Sequence[float]) -> list[float]:
         """Falling noise levels: those given, and where None the default in spreads.
@@ -202,7 +202,7 @@ class Problem:
         Where that of independent values is one; None where a prior does not know it.
         """
         found = [
-            prior.spectrum.at(sigma / prior.spread, prior.shape)
+            prior.spectrum.at(sigma / prior.std, prior.shape)
             for prior in self.priors
             if prior.spectrum is not None
         ]

@@ -47,7 +47,7 @@ def condition(
             as well, as far from its mean as the draws of the sources are.
     """
     mixing, observed = problem.mixing, problem.observation
-    variance = at_least_sure(variance, problem.spread)
+    variance = at_least_sure(variance, problem.std)
     own = _own_noise(problem, temperature)
     if mixing.limited and temperature and mean is not None:
         std, centre = mixing.spread(drawn, variance), mixing.exact(mean)
@@ -84,10 +84,10 @@ def draw_clean(
     """
     mean, variance = problem.moments(x, sigma)
     if even:
-        common = at_least_sure(variance.mean(dim=1, keepdim=True), problem.spread)
-        variance = at_least_sure(variance, problem.spread) ** (1 - even) * common**even
+        common = at_least_sure(variance.mean(dim=1, keepdim=True), problem.std)
+        variance = at_least_sure(variance, problem.std) ** (1 - even) * common**even
     if together and (spectra := problem.spectra(sigma)) is not None:
-        std = at_least_sure(variance, problem.spread).sqrt()
+        std = at_least_sure(variance, problem.std).sqrt()
         joint = problem.mixing.correlated(std, spectra)
         if joint is not None:
             drawn = mean
@@ -193,5 +193,5 @@ def settle(problem: Problem, x: Tensor) -> Tensor:
         return problem.clamp(x)
     low, high = problem.bounds(x)
     return problem.mixing.project_box(
-        x, problem.observation, low, high, tolerance=_MET * problem.spread
+        x, problem.observation, low, high, tolerance=_MET * problem.std
     )

@@ -104,7 +104,7 @@ def _find(
         problem.mixing = WeightedMixing(_regress(problem, mean, given))
         if step < STEPS:  # above, modes are drawn; below, the best of one is climbed to
             mean = mean + variance.sqrt() * problem.noise.normal(x)
-        least = 1e-8 * problem.spread**2
+        least = 1e-8 * problem.std**2
         clean = problem.mixing.posterior_mean(mean, problem.observation, variance.clamp_min(least))
         x = clean + lower * problem.noise.normal(x)
         if progress is not None:
@@ -131,7 +131,7 @@ def _first_guesses(m: Tensor, priors: Sequence[Prior], given: Sequence[float | N
     if high is not None and high > 0:
         total = flat.amax(dim=1) / high
     else:
-        power = sum(p.spread**2 + p.center**2 for p in priors) / k
+        power = sum(p.std**2 + p.center**2 for p in priors) / k
         total = flat.square().mean(dim=1).sqrt() / (power / k) ** 0.5
     told = sum(a for a in given if a is not None)
     left = (total - told).clamp_min(0.1 * total)

@@ -7,7 +7,7 @@ sources they are those that separated held-out images have, of wrong ones larger
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -100,19 +100,14 @@ def energy(prior: Prior, x: Tensor, levels: Sequence[float] = LEVELS) -> Tensor:
 
 def judged_levels(prior: Prior, levels: Sequence[float] = LEVELS) -> list[float]:
     """Noise levels from their multiples of the spread, within those that the prior knows."""
-    return sorted({min(max(v * prior.spread, prior.sigma_min), prior.sigma_max) for v in levels})
+    return sorted({min(max(v * prior.std, prior.sigma_min), prior.sigma_max) for v in levels})
 
 
 def typical_energies(prior: Prior) -> Energies | None:
-    """The energies that a prior's card or owner gave it, or those of its exact draws, else None.
-
-    A prior that draws exactly (its method `sample` takes a count and a generator, as that of
-    `GaussianMixture`) is measured once, at the first time that it is asked for.
-    """
-    exact: Callable[[int, torch.Generator], Tensor] | None = getattr(prior, "sample", None)
-    if prior.energies is None and callable(exact):
+    """The energies of a prior's card, or those of its exact samples, measured once; else None."""
+    if prior.energies is None and prior.exact_samples is not None:
         with torch.no_grad():
-            drawn = exact(_DRAWN, torch.Generator().manual_seed(0))
+            drawn = prior.exact_samples(_DRAWN, torch.Generator().manual_seed(0))
             prior.energies = energies_of(prior, drawn, about={"origin": "its own samples"})
     return prior.energies
 
@@ -152,7 +147,7 @@ def energies_of(
 
 def judging_calls(priors: Sequence[Prior]) -> int:
     """Network calls per source that a verdict takes; 0 where there can be none."""
-    known = [typical_energies(prior.unled) for prior in priors]
+    known = [typical_energies(prior.base_prior) for prior in priors]
     return max((len(e.levels) for e in known if e is not None), default=0) if all(known) else 0
 
 
@@ -167,7 +162,7 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdic
     """
     found, shares = [], []
     # Typical energies are of the prior itself, not of one that is led away from another.
-    for place, prior in enumerate(prior.unled for prior in problem.priors):
+    for place, prior in enumerate(prior.base_prior for prior in problem.priors):
         typical = typical_energies(prior)
         if typical is None:
             return None

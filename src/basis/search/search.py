@@ -148,7 +148,7 @@ class Search:
         active = torch.arange(len(problem.observation))
         best, samples, energies = self._round(plan.rounds[0], "round 0", active)
         if len(plan.rounds) > 1:
-            doubt = self._distance(samples, best) > plan.certain * problem.spread
+            doubt = self._distance(samples, best) > plan.certain * problem.std
         if plan.order:
             best = by_prior(problem, best, self.judge)
         for number, r in enumerate(plan.rounds[1:], start=1):
@@ -157,7 +157,7 @@ class Search:
                 break
             winner, drawn, _ = self._round(r, f"round {number}", active, best[active])
             best[active] = winner
-            doubt = self._distance(drawn, winner) > plan.certain * problem.spread
+            doubt = self._distance(drawn, winner) > plan.certain * problem.std
         if plan.polish:
             best = self._polish(plan.polish, best)
         if plan.draws:

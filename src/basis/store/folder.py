@@ -169,7 +169,7 @@ def save_prior(
         weights: Parameters, by name and of the shapes of the module that the card's architecture
             describes.
         card: Entries of a `Card` as JSON holds them, without `sha256` and `parameters`, which are
-            filled in. Where neither `low` nor `high` is given, values are taken to be in [0, 1].
+            filled in. `value_range` is [0, 1] by default.
         dtype: The precision of the weights on disk.
     """
     folder = Path(folder)
@@ -191,7 +191,7 @@ def write_prior(
         prior: A `DenoiserPrior` or `LikelihoodPrior`.
         folder: Where; made when missing. `load_prior(folder)` gives the prior back.
         dtype: The precision of the weights on disk.
-        about: What the card shall say beside what it must: title, licence, data, training, quality.
+        about: What the card shall say beside what it must: title, license, data, training, quality.
     """
     module = getattr(prior, "module", None)
     if not isinstance(module, nn.Module):
@@ -205,10 +205,9 @@ def write_prior(
         "shape": list(prior.shape),
         "sigma_min": prior.sigma_min,
         "sigma_max": prior.sigma_max,
-        "low": prior.low,
-        "high": prior.high,
+        "value_range": prior.value_range,
         "center": prior.center,
-        "spread": prior.spread,
+        "std": prior.std,
         "errors": dict(prior.errors or {}),
         **about,
     }

@@ -23,7 +23,7 @@ from basis.files import reading
 from basis.nn.unet import Denoiser
 from basis.nn.variance import VarianceNetwork
 from basis.priors.card import Card
-from basis.priors.denoiser import DenoiserPrior
+from basis.priors.denoiser import DenoiserPrior, network_prior
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Prior
 from basis.signals.places import data_root
@@ -219,7 +219,7 @@ def load_prior(
         source: A name from `list_priors`; a folder with a card and weights, or with a diffusers
             pipeline; or `hf:owner/name@revision` on the model hub, which needs the package
             huggingface_hub. Any of them may end in a colon and classes, "cifar10:cat,dog", for the
-            prior of these alone (`Prior.given`).
+            prior of these alone (`Prior.condition`).
         root: The data root whose `priors` folder is searched after the package's own.
         device: Where it computes: "cpu", "cuda", or "auto" for a GPU where there is one.
         dtype: In which precision it computes.
@@ -229,7 +229,7 @@ def load_prior(
     device = find_device(device)
     source, classes = split_classes(source)
     if classes:
-        return load_prior(source, root=root, device=device, dtype=dtype).given(*classes)
+        return load_prior(source, root=root, device=device, dtype=dtype).condition(*classes)
     entry = find_entry(source, root)
     if entry is not None and entry.maker is not None:
         return make_prior(entry.maker).to(device, dtype)
@@ -270,17 +270,15 @@ def _read_prior(folder: Path) -> DenoiserPrior | LikelihoodPrior:
     refusal = f"{folder / WEIGHTS} does not fit the architecture on its card"
     put_weights(module, weights, refusal)
     check_shape(folder / CARD, card, module)
-    kind = LikelihoodPrior if hasattr(module, "log_prob") else DenoiserPrior
-    return kind(
+    return network_prior(
         module,
         card.shape,
         card.sigma_min,
         card.sigma_max,
         name=card.name,
-        low=card.low,
-        high=card.high,
+        value_range=card.value_range,
         center=card.center,
-        spread=card.spread,
+        std=card.std,
         errors=card.errors,
         card=card,
     )

@@ -96,7 +96,7 @@ def card_entries(config: TrainConfig, signals: Signals) -> dict[str, Any]:
     mean, std = signals.moments()
     low, high, _ = config.noise
     entries = {"shape": list(signals.shape), "sigma_min": low, "sigma_max": high}
-    entries |= {"low": signals.low, "high": signals.high, "spread": std}
+    entries |= {"value_range": [signals.low, signals.high], "std": std}
     # Between two bounds the middle is as typical as the mean, and where it was always taken.
     unbounded = signals.low is None or signals.high is None
     return entries | ({"center": mean} if unbounded else {})
@@ -115,7 +115,7 @@ def _records(trainer: Trainer) -> tuple[dict[str, Any], dict[str, float]]:
         figures = _rounded(trainer.validate())
         record[trainer.objective.record] = figures
         if trainer.classes:
-            record[f"{trainer.objective.record}_told_class"] = _rounded(trainer.validate(told=True))
+            record[f"{trainer.objective.record}_with_class"] = _rounded(trainer.validate(told=True))
         if trainer.objective.record == Denoising.record:
             errors = figures
         elif trainer.config.noise[1] > 0:
@@ -137,7 +137,7 @@ def _gradient_errors(trainer: Trainer) -> dict[str, float]:
     clean = as_floats(trainer.held_out)
     low, high, _ = trainer.config.noise
     shape = tuple(clean.shape[1:])
-    prior = LikelihoodPrior(trainer.average.module, shape, low, high, low=None, high=None)
+    prior = LikelihoodPrior(trainer.average.module, shape, low, high, value_range=None)
     unit = getattr(trainer.objective, "unit", 1.0)
     errors = {}
     for level in Denoising(unit).levels(trainer.config):

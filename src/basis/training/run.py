@@ -253,7 +253,7 @@ def train(
         single: Train a model of this noise level alone (0: noiseless) instead of one for all; for
             families that can be either, such as "glow".
         conditional: Tell the network at times which classes an item may be of, so that
-            `prior.given(...)` answers for some of them; for data with labels and a U-Net.
+            `prior.condition(...)` answers for some of them; for data with labels and a U-Net.
         teacher: A prior, or its name or folder, whose denoising the gradient of a model with a
             likelihood learns, on noised items and on states that separations of two items visit,
             and whose variance the network of its variance learns; `config.teacher` by default.
@@ -378,7 +378,7 @@ def _measure(
     its values move together.
     """
     prior = load_prior(folder, device=device)
-    if prior.sigma_max < prior.spread:
+    if prior.sigma_max < prior.std:
         return  # a model of small noise alone starts no separation
     entries = {}
     try:

@@ -205,7 +205,7 @@ class Visited:
                 f"teacher {teacher.name!r} knows noise levels from {teacher.sigma_min:g} to "
                 f"{teacher.sigma_max:g}, of which none above 0 are trained"
             )
-        return cls(images, max(1, count), teacher.spread, low, high)
+        return cls(images, max(1, count), teacher.std, low, high)
 
     def states(self) -> tuple[Tensor, Tensor]:
         """Where the chains are, (2 count, channels, *size), and the noise levels, (2 count,)."""

@@ -112,7 +112,9 @@ def exact_calibrations(
     ]
     rows = []
     for name, priors, mixing in kinds:
-        drawn = [p.sample(count, generator) for p in priors if isinstance(p, GaussianMixture)]
+        drawn = [
+            p.exact_samples(count, generator) for p in priors if isinstance(p, GaussianMixture)
+        ]
         truth = torch.stack(drawn, dim=1)
         noise = torch.randn(count, *priors[0].shape, dtype=torch.float64, generator=generator)
         m = mixing(truth) + mixing.noise * noise

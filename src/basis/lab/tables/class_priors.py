@@ -43,7 +43,7 @@ def compute(ctx: Context, section: Section) -> None:
         truth = _pairs(ctx, ctx.count(256), data)
         if truth is None:
             continue
-        own = [both.given(*group) for group in GROUPS[data]]
+        own = [both.condition(*group) for group in GROUPS[data]]
         mixing = mixings.mixture((0.5, 0.5) if photos else (1.0, 1.0), truth.shape[2])
         settings = _SETTINGS[kind]
         average = mixings.mixture((0.5, 0.5), truth.shape[2])(truth)[:, None].expand_as(truth)
