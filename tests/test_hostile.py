@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forks import run_forked
 from PIL import Image
 from safetensors.torch import save_file
 from test_cli import fails as refused
 
 from basis.cli import main
 from basis.errors import BasisError, markdown_cell, one_line, printable, shown
-from basis.files import check_room, protected, sha256, whole_file, write_text
+from basis.files import check_disk_space, protected, sha256, whole_file, write_text
 from basis.signals.datasets import load_images
 from basis.signals.pictures import read_image
 from basis.store.folder import save_prior, write_prior
@@ -30,10 +31,6 @@ from basis.training.config import TrainConfig
 from basis.training.state import check_meta, read_log
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux files")
-
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
-from fuzz_forks import run_forked  # noqa: E402
 
 
 def forked(folder, work, **settings):
@@ -343,9 +340,9 @@ def load_prior_folder() -> Path:
 def test_room_is_looked_at_before_the_work(tmp_path, capsys, monkeypatch):
     import shutil
 
-    check_room(tmp_path, 1000)
+    check_disk_space(tmp_path, 1000)
     with pytest.raises(BasisError, match="are free there"):
-        check_room(tmp_path / "not" / "there", 10**18)
+        check_disk_space(tmp_path / "not" / "there", 10**18)
     few = shutil.disk_usage(tmp_path)._replace(free=2 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: few)
     monkeypatch.setattr("basis.training.trainer.Trainer.run", lambda *a, **s: pytest.fail("ran"))

@@ -18,7 +18,6 @@ from basis._mix import draw_pairs
 from basis._separate import separate
 from basis.cli import main
 from basis.errors import BasisError
-from basis.files import folder_lock
 from basis.jobs.job import colorize_job, separate_job
 from basis.jobs.store import open_store
 from basis.jobs.streams import ArrayStream, FileStream
@@ -249,20 +248,6 @@ def test_kill_and_the_lock(prior, mixtures, undisturbed, tmp_path):
     assert (out / ".lock").exists()  # the file stays; the lock does not
     separate_job(mixtures, prior, out, **SETTINGS)
     assert contents(out) == undisturbed
-
-
-def test_the_lock_where_there_are_no_locks(tmp_path, monkeypatch):
-    import basis.files
-
-    monkeypatch.setattr(basis.files, "_lock", lambda handle: None)
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (tmp_path / ".lock").write_text(f"{other.pid} {os.uname().nodename}\n")
-    with pytest.raises(BasisError, match=f"in use by process {other.pid}"), folder_lock(tmp_path):
-        pass
-    other.communicate(b"\n")
-    with folder_lock(tmp_path):
-        assert str(os.getpid()) in (tmp_path / ".lock").read_text()
-    assert not (tmp_path / ".lock").exists()
 
 
 @pytest.fixture

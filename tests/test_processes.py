@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -236,36 +235,6 @@ def test_kill_loses_little_and_nothing_is_torn(tmp_path):
     assert meta["step"] > 0
     with folder_lock(tmp_path / "run"):  # the lock did not stay behind
         pass
-
-
-def test_whoever_holds_a_folder_may_ask_again(tmp_path):
-    with folder_lock(tmp_path / "a"):
-        with folder_lock(tmp_path / "a"):
-            pass
-        assert (tmp_path / "a" / ".lock").exists()
-        others = []
-
-        def ask():
-            try:
-                with folder_lock(tmp_path / "a"):
-                    others.append("had it")
-            except BasisError as error:
-                others.append(str(error))
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        thread.join()
-        assert len(others) == 1 and "in use by" in others[0]
-    assert not (tmp_path / "a").exists()  # it was made for the lock, and is empty
-
-
-@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed there")
-def test_a_lock_does_not_lead_elsewhere(tmp_path):
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / ".lock").symlink_to("mine")
-    with pytest.raises(BasisError, match="cannot write"), folder_lock(tmp_path):
-        pass
-    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", ["train", "ladder", "reproduce"])

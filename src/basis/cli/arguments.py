@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from basis.errors import BasisError, printable
-from basis.files import check_room
+from basis.files import check_disk_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def out_folder(text: str) -> Path:
                 raise BasisError(
                     f"nothing can be written to {place} ({error.strerror}); --out takes a folder"
                 ) from error
-            check_room(place, _LEAST_ROOM)
+            check_disk_space(place, _LEAST_ROOM)
             break
     return path
 

@@ -17,7 +17,7 @@ from basis.cli.arguments import (
 )
 from basis.cli.job_flags import MANY, add_job_flags, wants_job
 from basis.errors import BasisError
-from basis.files import RunFolder, check_replaceable, check_room
+from basis.files import RunFolder, check_disk_space, check_replaceable
 
 EPILOG = """\
 examples:
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
         endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
         for ending in (*endings, "panel.png", "run.json"):
             check_replaceable(out / f"{stem}-{ending}")
-    check_room(out, sum(args.samples * photo[0].numel() for photo in photos))
+    check_disk_space(out, sum(args.samples * photo[0].numel() for photo in photos))
     for name, stem, photo in zip(args.photos, stems, photos, strict=True):
         folder = RunFolder(out, f"{stem}-run.json")
         folder.refuse_job()

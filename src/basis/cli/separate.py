@@ -195,7 +195,7 @@ def _check_places(args: argparse.Namespace, out: Path, given: Input, k: int, pri
     """Refuses results that would take the place of an input or find no room, before the work."""
     from math import prod
 
-    from basis.files import check_replaceable, check_room
+    from basis.files import check_disk_space, check_replaceable
 
     if len(prior.shape) == 3:
         for name in given.names:
@@ -204,7 +204,7 @@ def _check_places(args: argparse.Namespace, out: Path, given: Input, k: int, pri
     for name in ("sources.npz", "panel.png", "run.json"):
         check_replaceable(out / name)
     # Sources as numbers and as pictures, the mixture and the samples, hardly compressed.
-    check_room(out, 4 * len(given.names) * k * prod(prior.shape) * (2 + (args.samples or 1)))
+    check_disk_space(out, 4 * len(given.names) * k * prod(prior.shape) * (2 + (args.samples or 1)))
 
 
 def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from basis.devices import find_device
-from basis.files import check_no_link, check_room
+from basis.files import check_disk_space, check_no_link
 from basis.nn.glow import Glow, GlowConfig
 from basis.nn.kinds import describe_module, find_family
 from basis.plots.charts import new_figure, save_figure
@@ -93,7 +93,7 @@ def train_ladder(
             trainer = _level_trainer(
                 signals, sizes, own, folder / _folder(number), levels, kept, device
             )
-            check_room(folder, (len(sigmas) + 1 - number) * state_size(trainer.model))
+            check_disk_space(folder, (len(sigmas) + 1 - number) * state_size(trainer.model))
             if trainer.seen < own.images and not trainer.run(progress=progress):
                 report(f"stopped at sigma {sigma:g}; the same command goes on")
                 return None

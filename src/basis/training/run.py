@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from basis._check import measure_energies
 from basis.devices import find_device
 from basis.errors import BasisError
-from basis.files import check_room
+from basis.files import check_disk_space
 from basis.nn.energy import Energy
 from basis.nn.experts import Experts
 from basis.nn.kinds import Family, describe_module, find_family
@@ -296,7 +296,7 @@ def train(
     module = new_module(kind, signals, sizes, conditioned=conditioned, seed=config.seed)
     head = start_from(module, start, config.noise[0]) if start is not None else None
     sigmas, config = _noise_levels(kind, module, config, single)
-    check_room(folder, state_size(module))
+    check_disk_space(folder, state_size(module))
     if isinstance(module, Energy) and not (folder / STATE).exists():
         # Roughly, so that the first steps need not learn what a few hundred images tell.
         normalise(module, signals.values[:kept], *config.noise[:2], count=32)
