@@ -14,7 +14,6 @@ from basis import metrics
 from basis.cli import main
 from basis.cli.sampling import sampler_names
 from basis.samplers import SAMPLERS
-from basis.samplers.sampler import setting_texts
 from basis.signals.datasets import load_images
 from basis.signals.observation import read_mixture
 from basis.store.loading import find_prior, load_prior
@@ -253,7 +252,7 @@ def test_the_parser_knows_every_sampler_and_its_settings(capsys):
         assert stop.value.code == 0
         for field in dataclasses.fields(kind):
             assert "--" + field.name.replace("_", "-") in text
-            assert setting_texts(kind)[field.name].split()[0] in text
+            assert field.metadata["help"].split()[0] in text
 
 
 def test_several_mixtures_of_the_same_sources(tmp_path, capsys):
@@ -269,7 +268,7 @@ def test_several_mixtures_of_the_same_sources(tmp_path, capsys):
     sources = torch.from_numpy(np.load(out / "sources.npz")["sources"])
     truth = load_images("sample").floats(torch.tensor([3, 18]))[None]
     # Two mixtures of two sources leave nothing open but the rounding of their pixels.
-    assert metrics.psnr(sources, truth).item() > 35
+    assert metrics.psnr(sources, truth, permute=True).item() > 35
     assert main(["separate", "sample", "--count", "2", *rows, *QUICK, "--out", str(out)]) == 0
     one = fails(capsys, "separate", inputs[0], *rows, "--out", out)
     assert "give 2 mixtures of the same sources" in one

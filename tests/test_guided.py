@@ -14,7 +14,7 @@ from basis.plots.panels import pictures_panel
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.guidance import Autoguided
-from basis.tensors import to_cosines
+from basis.tensors import dct
 
 
 def gaussian(variance, sigma_max=10.0, shape=(1, 4, 4)):
@@ -67,9 +67,9 @@ def test_only_waves_that_are_short_enough_are_guided():
     """Slow waves stay the prior's own, short ones are led as all are without a limit."""
     narrow, wide = gaussian(1.0, shape=(2, 8, 8)), gaussian(4.0, shape=(2, 8, 8))
     x = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(0))
-    own, led = (to_cosines(p.denoise(x, 0.7), 2) for p in (narrow, Autoguided(narrow, wide, 1.0)))
+    own, led = (dct(p.denoise(x, 0.7), 2) for p in (narrow, Autoguided(narrow, wide, 1.0)))
     some = Autoguided(narrow, wide, 1.0, finer=0.5)
-    fine = to_cosines(some.denoise(x, 0.7), 2)
+    fine = dct(some.denoise(x, 0.7), 2)
     steps = torch.arange(8.0)  # half periods across a side
     short = (steps[:, None].square() + steps.square()).sqrt() >= 4  # half a side or shorter
     torch.testing.assert_close(fine[..., short], led[..., short])

@@ -201,8 +201,11 @@ def test_weights_of_a_file_are_used_and_not_overridden_in_silence(tmp_path, caps
         warnings.simplefilter("error")
         result = separate(tmp_path / "m.npz", tiny_prior, **QUICK)
         separate(tmp_path / "m.npz", tiny_prior, alphas=(0.7, 0.3), **QUICK)
-    assert result.mixing.weights == pytest.approx([0.7, 0.3])
-    for other in ({"alphas": (0.5, 0.5)}, {"mixing": mixture((0.5, 0.5)).masked(np.ones((8, 8)))}):
+    assert result.mixing.plain_alphas == pytest.approx([0.7, 0.3])
+    for other in (
+        {"alphas": (0.5, 0.5)},
+        {"mixing": mixture((0.5, 0.5)).replace(mask=np.ones((8, 8)))},
+    ):
         with pytest.warns(UserWarning, match=r"mixed with alphas 0\.7 0\.3; 0\.5 0\.5 is used"):
             separate(tmp_path / "m.npz", tiny_prior, **other, **QUICK)
     folder = write_prior(tiny_prior, tmp_path / "p")

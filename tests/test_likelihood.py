@@ -67,7 +67,7 @@ def test_a_likelihood_separates_and_chooses(toy_prior):
     truth = toy_prior.means.view(4, 1, 4, 4)[[1, 2]][None]
     m = truth.sum(dim=1)
     r = separate(m, prior, sampler="gibbs", steps=20, samples=4, choose="likelihood", seed=1)
-    assert psnr(r.sources, truth).item() > 20
+    assert psnr(r.sources, truth, permute=True).item() > 20
     best = r.energies.argmin(dim=1)
     summed = prior.log_prob(r.samples[0].flatten(0, 1), 0.001).view(4, 2).sum(dim=1)
     assert summed.argmax() == best[0]
@@ -77,7 +77,7 @@ def test_backward_passes_are_counted(toy_prior):
     prior = LikelihoodPrior(Exact(toy_prior), (1, 4, 4), 0.001, 10.0)
     problem = Problem([prior, toy_prior], mixture(), torch.zeros(1, 1, 4, 4), Noise([0]))
     problem.denoise(torch.rand(1, 2, 1, 4, 4), 0.1)
-    assert problem.evaluations == 3 + 1
+    assert problem.evaluations.max() == 3 + 1
 
 
 def test_ladder_takes_the_nearest_level():

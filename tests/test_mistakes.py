@@ -61,7 +61,7 @@ def test_values_that_cannot_be_a_mixture(capsys, tmp_path, tiny_prior):
     masked[..., :4] = 1
     from basis.mixings.matrix import mixture
 
-    mixing = mixture((1.0, 1.0)).masked((masked < 2).double()[0])
+    mixing = mixture((1.0, 1.0)).replace(mask=(masked < 2).double()[0])
     assert separate(masked, tiny_prior, mixing=mixing, effort=20).sources.isfinite().all()
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from basis.errors import BasisError
 from basis.mixings.downsampling import downsample
 from basis.mixings.linear_map import linear
-from basis.mixings.matrix import MatrixMixing, grey, grey_mixture, mixture, mixtures
-from basis.mixings.per_item import WeightedMixing
+from basis.mixings.matrix import MatrixMixing, grey, mixture, mixtures
+from basis.mixings.per_item import PerItemMixing
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 settings.register_profile("quiet", deadline=None, max_examples=40)
@@ -20,9 +20,9 @@ def draw(sizes, seed, *, masked=False, noise=0.0):
     k, channels, observed = sizes
     g = torch.Generator().manual_seed(seed)
     matrix = torch.randn(observed, k * channels, generator=g, dtype=torch.float64)
-    mixing = MatrixMixing(matrix, k, channels).noisy(noise)
+    mixing = MatrixMixing(matrix, k, channels).replace(noise=noise)
     if masked:
-        mixing = mixing.masked((torch.rand(observed, 3, 2, generator=g) < 0.6).double())
+        mixing = mixing.replace(mask=(torch.rand(observed, 3, 2, generator=g) < 0.6).double())
     x = torch.rand(2, k, channels, 3, 2, generator=g, dtype=torch.float64)
     m = torch.rand(2, observed, 3, 2, generator=g, dtype=torch.float64)
     return mixing, x, m
@@ -86,7 +86,7 @@ def test_colour_mixings():
     x = torch.rand(2, 2, 3, 4, 4)
     assert torch.allclose(grey()(x[:, :1]), x[:, 0].mean(dim=1, keepdim=True))
     mean = (0.3 * x[:, 0] + 0.7 * x[:, 1]).mean(dim=1, keepdim=True)
-    assert torch.allclose(grey_mixture((0.3, 0.7))(x), mean, atol=1e-6)
+    assert torch.allclose(grey((0.3, 0.7))(x), mean, atol=1e-6)
     stacked = mixtures([(1.0, 0.5), (0.2, 1.0)], channels=3)(x)
     assert torch.allclose(stacked[:, :3], x[:, 0] + 0.5 * x[:, 1])
     assert torch.allclose(stacked[:, 3:], 0.2 * x[:, 0] + x[:, 1])
@@ -108,7 +108,7 @@ def test_redundant_rows_do_not_break_the_projection():
 def test_mask_leaves_unobserved_pixels_alone():
     mask = torch.zeros(1, 4, 4)
     mask[:, :, :2] = 1
-    mixing = mixture((1.0, 1.0)).masked(mask)
+    mixing = mixture((1.0, 1.0)).replace(mask=mask)
     x, m = torch.rand(1, 2, 1, 4, 4), torch.rand(1, 1, 4, 4)
     out = mixing.project(x, m)
     assert torch.equal(out[..., 2:], x[..., 2:])
@@ -122,8 +122,8 @@ def test_mask_leaves_unobserved_pixels_alone():
         (lambda: mixture((float("nan"), 1.0)), "finite"),
         (lambda: mixture((0.0, 0.0)), "ignore all"),
         (lambda: mixture(()), "non-empty"),
-        (lambda: mixture().noisy(-1.0), ">= 0"),
-        (lambda: mixture().masked(torch.full((1, 2, 2), 0.5)), "zeros"),
+        (lambda: mixture().replace(noise=-1.0), "at least 0"),
+        (lambda: mixture().replace(mask=torch.full((1, 2, 2), 0.5)), "zeros"),
     ],
 )
 def test_refusals(make, says):
@@ -153,7 +153,7 @@ def test_a_mixing_of_single_channels_mixes_each_for_itself(k, observed, seed, ma
         (mixture((0.5, 0.5)), (3, 4, 4), 0.5),
         (mixture((0.5, 0.5)).clipped(), (1, 4), 0.5),
         (mixture((2.0, 0.0)), (1, 4), math.sqrt(2)),
-        (mixture((1.0, 1.0)).masked(torch.eye(4)), (1, 4, 4), 1.0),
+        (mixture((1.0, 1.0)).replace(mask=torch.eye(4)), (1, 4, 4), 1.0),
         (grey(), (3, 4, 4), math.sqrt(1 / 3)),
         (downsample(2), (1, 4, 4), 0.5),
     ],
@@ -165,7 +165,7 @@ def test_gain_is_the_weight_of_a_source_in_what_is_observed(mixing, shape, gain)
 
 def test_gain_of_items_with_weights_of_their_own_and_of_unknown_maps():
     x = torch.zeros(2, 2, 1, 4)
-    mixing = WeightedMixing(torch.tensor([[1.0, 1.0], [0.1, 0.3]]))
+    mixing = PerItemMixing(torch.tensor([[1.0, 1.0], [0.1, 0.3]]))
     gain = mixing.gain(x)
     assert gain.flatten().tolist() == pytest.approx([1.0, math.sqrt(0.05)])
     assert (gain * mixing(x)).shape == (2, 1, 4)

@@ -70,7 +70,7 @@ def test_gaussian_posterior_mean_and_covariance(noise, weight):
     sampler = Basis(
         sigma_max=0.5, sigma_min=sigma, levels=4, steps=250, delta=0.04 * sigma**2, weight=weight
     )
-    x, _ = run(sampler, priors, mixture(alphas).noisy(noise), m, chains)
+    x, _ = run(sampler, priors, mixture(alphas).replace(noise=noise), m, chains)
     flat = x.flatten(1)
     mean, precision = exact_posterior(priors, alphas, m, sigma, sigma**2 / weight + noise**2)
     # Unadjusted Langevin with step eta has exactly this stationary covariance on a Gaussian.
@@ -115,7 +115,7 @@ def test_exchangeable_modes_are_met_equally():
     x, problem = run(sampler, [prior, prior], mixture(), m, 4000)
     share = (x[:, 0].mean(dim=(1, 2, 3)) < 0.5).double().mean().item()
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 4000)
-    assert problem.evaluations == 15 * 20 * 2
+    assert problem.evaluations.max() == 15 * 20 * 2
 
 
 def test_paper_defaults():

@@ -48,7 +48,7 @@ def test_the_energy_finds_the_probable_candidate(toy_prior):
     problem = Problem([toy_prior] * 2, mixture(), torch.zeros(1, 1, 4, 4), Noise([0]))
     energies = Ranking()(problem, candidates, [7])
     assert energies.argmin().item() == 1
-    assert problem.evaluations == 2 * Ranking().calls(3)
+    assert problem.evaluations.max() == 2 * Ranking().calls(3)
     same = Ranking()(problem, candidates[:, [1, 1]], [7])
     assert same[0, 0] == same[0, 1]  # shared noise: equal candidates have equal energy
     assert Ranking("likelihood")(problem, candidates, [7]).argmin().item() == 1
@@ -84,7 +84,10 @@ def test_choice_among_samples(toy_prior, shapes):
     assert torch.equal(first.sources, first.samples[:, 0])
     chosen = best.samples[torch.arange(len(m)), best.energies.argmin(dim=1)]
     assert torch.equal(best.sources, chosen)
-    assert psnr(best.sources, truth).mean() > psnr(first.sources, truth).mean() + 1
+    assert (
+        psnr(best.sources, truth, permute=True).mean()
+        > psnr(first.sources, truth, permute=True).mean() + 1
+    )
     assert best.evaluations == first.evaluations + 2 * Ranking().calls(6)
 
 
@@ -114,7 +117,7 @@ def test_efforts_separate_within_their_budget(toy_prior, shapes, effort):
     assert r.spent.max() <= (200 if effort == "fast" else effort)
     assert r.evaluations == math.ceil(r.spent.double().mean().item())
     assert (r.residual < 1 / 255).all()
-    assert psnr(r.sources, truth).median() > 25
+    assert psnr(r.sources, truth, permute=True).median() > 25
     assert r.settings["sampler"]["name"] == "search"
 
 
@@ -158,7 +161,7 @@ def test_an_effort_may_go_into_one_draw(tiny_prior, mixed):
     r = separate(mixed, tiny_prior, effort="fast", choose="draw")
     assert r.samples.shape[1] == 1 and torch.equal(r.sources, r.samples[:, 0])
     assert r.evaluations == 2 * (96 + 1)  # three of each more where a verdict can be given
-    same = Gibbs(steps=96, bend=1.5, cooling=45 / 96, even=0.7)
+    same = Gibbs(steps=96, schedule_power=1.5, temperature_decay=45 / 96, variance_shrinkage=0.7)
     again = separate(mixed, tiny_prior, sampler=same)
     assert torch.equal(r.sources, again.sources) and again.evaluations == r.evaluations
     assert torch.equal(separate(mixed, tiny_prior, sampler=same, choose="draw").sources, r.sources)
@@ -166,11 +169,13 @@ def test_an_effort_may_go_into_one_draw(tiny_prior, mixed):
 
 def test_search_takes_any_mixing(toy_prior):
     m = torch.full((1, 1, 4, 4), 0.5, dtype=torch.float64)
-    masked = mixture().masked((torch.arange(16).view(1, 4, 4) % 2).double()).noisy(0.05)
+    masked = (
+        mixture().replace(mask=(torch.arange(16).view(1, 4, 4) % 2).double()).replace(noise=0.05)
+    )
     r = separate(m, toy_prior, mixing=masked, effort="fast")
     assert torch.isfinite(r.sources).all() and r.sources.shape == (1, 2, 1, 4, 4)
     colour = GaussianMixture(torch.full((1, 3, 2, 2), 0.4), torch.tensor([0.02]))
-    r = separate(torch.full((1, 1, 2, 2), 0.4), colour, mixing=grey(3), effort=300)
+    r = separate(torch.full((1, 1, 2, 2), 0.4), colour, mixing=grey(channels=3), effort=300)
     assert (r.residual < 1 / 255).all()
 
 
@@ -200,7 +205,7 @@ def test_sources_are_put_in_the_order_that_their_priors_prefer(toy_prior, k):
             assert torch.equal(placed[:, 0], turned[:, 0])
         else:
             assert torch.equal(placed, found)
-        assert problem.evaluations == k * ORDER.calls(k)
+        assert problem.evaluations.max() == k * ORDER.calls(k)
     assert not needs_order([priors[0]] * k, mixture((1.0,) * k))
 
 

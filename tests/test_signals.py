@@ -50,7 +50,7 @@ def mixing_of(kind):
     if kind == "mixtures":
         return basis.mixtures([(1.0, 0.5), (0.3, -1.0)])
     if kind == "masked":
-        return basis.mixture((1.0, 0.5)).masked(torch.tensor([1.0, 0, 1, 1, 0]))
+        return basis.mixture((1.0, 0.5)).replace(mask=torch.tensor([1.0, 0, 1, 1, 0]))
     if kind == "convolution":
         return basis.convolution(torch.randn(2, 3, generator=g))
     if kind == "downsample":
@@ -106,11 +106,11 @@ def assert_gaussian(x, mean, covariance, *, mean_slack=0.0, covariance_slack=0.0
 @pytest.mark.parametrize("kind", ["mixture", "masked", "convolution", "linear"])
 def test_gibbs_is_exact_for_independent_values(bounds, tau, kind):
     priors, sigma = gaussians(bounds, correlated=False), 0.05
-    mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
+    mixing = mixing_of(kind).replace(noise=tau).fit(SHAPE)
     m = mixing(
         torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
     )
-    x = draw(Gibbs(steps=60, sigma_turn=sigma, share=1.0), priors, mixing, m, 5000)
+    x = draw(Gibbs(steps=60, sigma_switch=sigma, gibbs_fraction=1.0), priors, mixing, m, 5000)
     mean, covariance = exact(priors, mixing, m, tau**2)
     covariance = covariance + sigma**2 * torch.eye(20, dtype=torch.float64)
     assert_gaussian(x, mean, covariance)
@@ -120,12 +120,12 @@ def test_gibbs_is_exact_for_independent_values(bounds, tau, kind):
 @pytest.mark.parametrize("kind", ["mixture", "convolution"])
 def test_langevin_has_the_posterior_of_correlated_values(bounds, tau, kind):
     priors, sigma = gaussians(bounds, correlated=True), 0.1
-    mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
+    mixing = mixing_of(kind).replace(noise=tau).fit(SHAPE)
     m = mixing(
         torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
     )
     sampler = Langevin(
-        steps=400, sigma_turn=0.12, sigma_min=sigma, share=0.5, rate=0.05, weight=2.0
+        steps=400, sigma_switch=0.12, sigma_min=sigma, slow_fraction=0.5, rate=0.05, weight=2.0
     )
     x = draw(sampler, priors, mixing, m, 2000)
     gain = mixing.gain(torch.zeros(1, 2, *SHAPE, dtype=torch.float64))
@@ -136,7 +136,7 @@ def test_langevin_has_the_posterior_of_correlated_values(bounds, tau, kind):
 @pytest.mark.parametrize(("bounds", "tau"), CASES)
 def test_basis_has_the_posterior_of_correlated_values(bounds, tau):
     priors, sigma = gaussians(bounds, correlated=True), 0.1
-    mixing = mixing_of("mixture").noisy(tau).fit(SHAPE)
+    mixing = mixing_of("mixture").replace(noise=tau).fit(SHAPE)
     m = mixing(
         torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
     )
@@ -150,7 +150,7 @@ def test_basis_has_the_posterior_of_correlated_values(bounds, tau):
 @pytest.mark.parametrize("kind", ["mixture", "linear"])
 def test_gibbs_as_it_is_by_default_has_the_posterior_of_correlated_values(bounds, tau, kind):
     priors = gaussians(bounds, correlated=True)
-    mixing = mixing_of(kind).noisy(tau)
+    mixing = mixing_of(kind).replace(noise=tau)
     m = mixing(
         torch.stack([p.exact_samples(1, torch.Generator().manual_seed(2)) for p in priors], 1)
     )
@@ -189,7 +189,7 @@ def test_searches_take_every_mixing(kind):
     m = mixing(truth)
     r = separate(m, priors, mixing=mixing, effort="fast")
     assert r.sources.shape == truth.shape and (r.residual < 2e-3).all()
-    noisy = separate(m, priors, mixing=mixing.noisy(0.05), effort="fast")
+    noisy = separate(m, priors, mixing=mixing.replace(noise=0.05), effort="fast")
     assert (noisy.sources - truth).square().mean() < truth.square().mean()
 
 
@@ -198,7 +198,7 @@ def test_searches_take_every_mixing(kind):
 @pytest.mark.parametrize("tau", [0.0, 0.2])
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-8), (torch.float32, 1e-5)])
 def test_posterior_means_agree_with_a_dense_solve(kind, tau, dtype, close, seed):
-    mixing = mixing_of(kind).noisy(tau).fit(SHAPE)
+    mixing = mixing_of(kind).replace(noise=tau).fit(SHAPE)
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(4, 2, *SHAPE, generator=g, dtype=torch.float64)
     v = torch.rand(x.shape, generator=g, dtype=torch.float64) + 0.2
@@ -279,7 +279,7 @@ def test_wrong_shapes_get_one_clear_line():
         (m[0, 0], {}, r"shape \(5,\)"),
         (m, {"mixing": basis.downsample(2, (1, 1))}, "multiple"),
         (m, {"mixing": basis.convolution(torch.ones(2, 3, 3))}, "do not fit sources"),
-        (m, {"mixing": basis.mixture().masked(torch.ones(4))}, "the mask has shape"),
+        (m, {"mixing": basis.mixture().replace(mask=torch.ones(4))}, "the mask has shape"),
         (m, {"mixing": 3}, "mixing must be a Mixing"),
     ]
     for observed, settings, says in cases:

@@ -23,10 +23,10 @@ from basis.samplers.ancestral import Ancestral
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
-from basis.samplers.steps import draw_clean
+from basis.samplers.steps import sample_clean
 from basis.store.folder import read_card
 from basis.store.loading import EMBEDDED
-from basis.tensors import cosines, from_cosines, radii, to_cosines
+from basis.tensors import cosine_frequencies, dct, dct_matrix, idct
 
 SIZE = (2, 2)
 
@@ -35,7 +35,7 @@ def waves(variances, mean=0.0, shape=(1, *SIZE)):
     """A Gaussian whose frequencies are independent, of these variances, (channels, *size)."""
     values = torch.as_tensor(variances, dtype=torch.float64).reshape(shape)
     eye = torch.eye(values.numel(), dtype=torch.float64).view(-1, *shape)
-    columns = from_cosines(values.sqrt() * eye, len(shape)).flatten(1)
+    columns = idct(values.sqrt() * eye, len(shape)).flatten(1)
     return GaussianMixture(
         torch.full((1, *shape), mean, dtype=torch.float64), (columns.T @ columns)[None]
     )
@@ -45,7 +45,7 @@ def exact_spectrum(prior, variances, levels=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.
     """The spectrum of a Gaussian of waves whose variance depends on the frequency's length."""
     shape = prior.shape
     values = torch.as_tensor(variances, dtype=torch.float64).reshape(shape)
-    lengths = radii(shape[1:])
+    lengths = cosine_frequencies(shape[1:])
     frequencies = sorted(set(lengths.flatten().tolist()))
     rows = []
     for level in levels:
@@ -61,12 +61,12 @@ def exact_spectrum(prior, variances, levels=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.
 def test_cosines_are_orthonormal_and_undone_for_any_number_of_axes():
     x = torch.randn(3, 5, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for axes in (1, 2, 3):
-        there = to_cosines(x, axes)
-        assert torch.allclose(from_cosines(there, axes), x)
+        there = dct(x, axes)
+        assert torch.allclose(idct(there, axes), x)
         assert torch.allclose(there.square().sum(), x.square().sum())
-    one = cosines(6, x)
+    one = dct_matrix(6, x)
     assert torch.allclose(one @ one.T, torch.eye(6, dtype=torch.float64))
-    constant = to_cosines(torch.ones(4, 6, dtype=torch.float64), 2)
+    constant = dct(torch.ones(4, 6, dtype=torch.float64), 2)
     assert constant[0, 0].item() == pytest.approx(math.sqrt(24))
     assert constant.flatten()[1:].abs().max() < 1e-12
 
@@ -91,17 +91,17 @@ def test_draws_are_exact_for_gaussians_whose_values_move_together(make, tau):
     mean, covariance = means + gain @ (m.flatten() - a @ means), prior - gain @ a @ prior
     settings = {"steps": 80, "sigma_max": 10.0, "sigma_min": sigma}
     # Levels between those of the spectrum are interpolated: a schedule through them is exact.
-    mixing = mixture(alphas).noisy(tau)
+    mixing = mixture(alphas).replace(noise=tau)
     x, _ = run(make(**settings), priors, mixing, m, chains)
     check_draws(x, mean, covariance, sigma)
-    alone, _ = run(make(**settings, together=False), priors, mixing, m, chains)
+    alone, _ = run(make(**settings, correlated=False), priors, mixing, m, chains)
     with pytest.raises(AssertionError):
         check_draws(alone, mean, covariance, sigma)
 
 
 @pytest.mark.parametrize(
     "mixing",
-    [mixture((1.0, 0.5), 3), grey(3), mixtures([[1.0, 0.5], [0.3, 1.0]], 3)],
+    [mixture((1.0, 0.5), 3), grey(channels=3), mixtures([[1.0, 0.5], [0.3, 1.0]], 3)],
     ids=["sum", "grey", "two sums"],
 )
 def test_means_given_a_mixture_are_those_of_the_whole_covariance(mixing):
@@ -112,7 +112,7 @@ def test_means_given_a_mixture_are_those_of_the_whole_covariance(mixing):
     x = torch.randn(2, k, *shape, generator=g, dtype=torch.float64)
     m = mixing(torch.randn(2, k, *shape, generator=g, dtype=torch.float64))
     joint = mixing.correlated(std, frequencies)
-    found = joint.given(x, m)
+    found = joint.posterior_mean(x, m)
     assert torch.allclose(mixing(found), m, atol=1e-9)
     d = k * math.prod(shape)
     eye = torch.eye(d, dtype=torch.float64).view(d, k, *shape)
@@ -131,7 +131,7 @@ def test_means_given_a_mixture_are_those_of_the_whole_covariance(mixing):
 def test_a_mixing_with_a_mask_takes_values_as_independent():
     std, frequencies = torch.ones(1, 2, 1, 2, 2), torch.ones(2, 1, 2, 2)
     assert mixture((1.0, 1.0)).correlated(std, frequencies) is not None
-    masked = mixture((1.0, 1.0)).masked(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    masked = mixture((1.0, 1.0)).replace(mask=torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     assert masked.correlated(std, frequencies) is None
 
 
@@ -215,12 +215,12 @@ def test_priors_measure_writes_a_spectrum_where_it_is_asked_for(tmp_path, capsys
 
 
 def test_drawing_together_is_a_switch(tmp_path, capsys):
-    with pytest.raises(BasisError, match="together must be True or False, not 1"):
-        Gibbs(together=1)
+    with pytest.raises(BasisError, match="correlated must be True or False, not 1"):
+        Gibbs(correlated=1)
     line = ["separate", "sample", "--count", "1", "--sampler", "gibbs", "--steps", "2"]
-    assert main([*line, "--no-together", "--out", str(tmp_path / "apart")]) == 0
+    assert main([*line, "--no-correlated", "--out", str(tmp_path / "apart")]) == 0
     record = json.loads((tmp_path / "apart" / "run.json").read_text())
-    assert '"together": false' in json.dumps(record)
+    assert '"correlated": false' in json.dumps(record)
 
 
 def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
@@ -234,8 +234,8 @@ def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
         problem = Problem([prior] * 2, mixing, m, Noise([0]))
         return Gibbs(**settings)._levels(problem, None, 3.0)[1]
 
-    assert turn(plain.masked(seen)) == turn(plain.clipped()) == turn(plain, together=False)
-    assert turn(plain) < turn(plain, together=False)
+    assert turn(plain.replace(mask=seen)) == turn(plain.clipped()) == turn(plain, correlated=False)
+    assert turn(plain) < turn(plain, correlated=False)
 
 
 def test_variances_made_alike_share_what_a_mixture_leaves_evenly():
@@ -246,7 +246,9 @@ def test_variances_made_alike_share_what_a_mixture_leaves_evenly():
     def mean(even):
         problem = Problem(priors, mixture((0.5, 0.5)), m, Noise([0]))
         x = problem.center()
-        return draw_clean(problem, x, 1.0, 0.0, even=even).mean(dim=(0, 2, 3, 4)) - 0.5
+        return (
+            sample_clean(problem, x, 1.0, 0.0, variance_shrinkage=even).mean(dim=(0, 2, 3, 4)) - 0.5
+        )
 
     sure, unsure = mean(0.0).tolist()
     assert sure < 0.01 < 0.7 < unsure  # 0.8 in all, by variance
@@ -259,9 +261,11 @@ def test_a_single_source_is_drawn_the_same_however_alike_variances_are():
     prior = waves([0.2, 0.02, 0.02, 0.002], 0.3)
     m = torch.full((1, 1, *SIZE), 0.4, dtype=torch.float64)
     results = [
-        basis.separate(m, prior, alphas=(1.0,), sampler=Gibbs(steps=6, even=even)).sources
+        basis.separate(
+            m, prior, alphas=(1.0,), sampler=Gibbs(steps=6, variance_shrinkage=even)
+        ).sources
         for even in (0.0, 1.0)
     ]
     assert torch.allclose(*results)
-    with pytest.raises(BasisError, match="even must be from 0 to 1"):
-        Gibbs(even=1.5)
+    with pytest.raises(BasisError, match="variance_shrinkage must be from 0 to 1"):
+        Gibbs(variance_shrinkage=1.5)

@@ -142,13 +142,13 @@ def test_counts_that_are_none(tiny_prior, count):
 def test_masks_of_another_size():
     x = torch.rand(1, 2, 1, 8, 8)
     says = r"mask has shape \(5, 5\); it must fit what is observed, \(1, 8, 8\)"
-    wrong = mixture().masked(torch.ones(5, 5))
+    wrong = mixture().replace(mask=torch.ones(5, 5))
     one_line(lambda: wrong(x), says)
     one_line(lambda: wrong.residual(x, x.sum(1)), says)
     one_line(lambda: wrong.fit((1, 8, 8)), says)
-    one_line(lambda: mixture().masked([[1, 0], [1]]), "a mask must be an array")
+    one_line(lambda: mixture().replace(mask=[[1, 0], [1]]), "a mask must be an array")
     flipped = np.eye(8, dtype=bool)[::-1]
-    assert torch.equal(mixture().masked(flipped)(x)[0, 0] != 0, torch.eye(8).flip(0) == 1)
+    assert torch.equal(mixture().replace(mask=flipped)(x)[0, 0] != 0, torch.eye(8).flip(0) == 1)
 
 
 def test_weights_as_tensors():
@@ -158,7 +158,7 @@ def test_weights_as_tensors():
         assert torch.equal(mixture(alphas).matrix, wanted)
     rows = basis.mixtures([torch.tensor([0.5, 0.25]), np.array([1.0, 0.0])]).matrix
     assert rows.tolist() == [[0.5, 0.25], [1.0, 0.0]]
-    assert basis.grey_mixture(grad).sources == basis.downsample(2, grad).sources == 2
+    assert basis.grey(grad).sources == basis.downsample(2, grad).sources == 2
     one_line(lambda: mixture(torch.rand(2, 2)), "list of finite numbers, one per source")
 
 
@@ -284,7 +284,7 @@ def test_training_is_not_silent_off_a_terminal(tmp_path, few, capsys):
 def test_hidden_pixels_are_not_shown():
     mask = torch.ones(8, 8)
     mask[:, 4:] = 0
-    mixing = mixture((1.0, 1.0)).masked(mask)
+    mixing = mixture((1.0, 1.0)).replace(mask=mask)
     sources = torch.full((1, 2, 1, 8, 8), 0.25)
     m = torch.full((1, 1, 8, 8), 0.5)
     shown = []
@@ -300,7 +300,7 @@ def test_hidden_pixels_are_not_shown():
 def test_reprs_tell():
     prior = load_prior("mnist")
     assert repr(prior) == "DenoiserPrior('mnist', 1x28x28, values 0 to 1, sigma 0.005 to 10)"
-    assert repr(mixture((1, 0.5)).noisy(0.1)) == (
+    assert repr(mixture((1, 0.5)).replace(noise=0.1)) == (
         "MatrixMixing(2 sources, alphas 1 0.5, noise 0.1)"
     )
     assert repr(basis.mixtures([(1, 0), (0.5, 2)])) == (

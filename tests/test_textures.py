@@ -45,7 +45,7 @@ class Textures:
         shape = (1, *[size] * dims)
         mean = torch.full((1, *shape), 0.5, dtype=torch.float64)
         self.priors = [GaussianMixture(mean, c[None]) for c in covariances]
-        self.mixing = basis.mixture((1.0,) * len(kinds)).noisy(tau)
+        self.mixing = basis.mixture((1.0,) * len(kinds)).replace(noise=tau)
         g = torch.Generator().manual_seed(seed)
         truth = torch.stack([p.exact_samples(count, g) for p in self.priors], dim=1)
         noise = torch.randn(count, *shape, generator=g, dtype=torch.float64)

@@ -11,7 +11,7 @@ from basis.errors import BasisError
 from basis.lab.studies.calibration_study import calibration, exact_calibrations
 from basis.lab.studies.weights_study import random_weights
 from basis.mixings.matrix import mixture
-from basis.mixings.per_item import WeightedMixing
+from basis.mixings.per_item import PerItemMixing
 from basis.priors.gaussian import GaussianMixture
 
 
@@ -31,7 +31,7 @@ def prior(patterns):
 def pairs(patterns):
     truth = patterns[torch.tensor([[0, 1], [2, 3], [1, 2]])]
     weights = torch.tensor([[0.7, 0.3], [0.55, 0.45], [0.65, 0.4]]).double()
-    return truth, weights, WeightedMixing(weights)(truth)
+    return truth, weights, PerItemMixing(weights)(truth)
 
 
 def test_weighted_mixing_is_a_mixing_for_each_item():
@@ -39,19 +39,19 @@ def test_weighted_mixing_is_a_mixing_for_each_item():
     alphas = torch.rand(3, 2, generator=g).double()
     x = torch.rand(3, 2, 1, 4, 4, generator=g).double()
     m = torch.rand(3, 1, 4, 4, generator=g).double()
-    many = WeightedMixing(alphas)
+    many = PerItemMixing(alphas)
     assert torch.allclose((many(x) * m).sum(), (x * many.adjoint(m)).sum())
     v = torch.rand(x.shape, generator=g).double()
     for i in range(3):
         one, part = mixture(alphas[i].tolist()), slice(i, i + 1)
-        assert torch.allclose(many.rows(part)(x[part]), one(x[part]))
+        assert torch.allclose(many.select(part)(x[part]), one(x[part]))
         for noise in (0.0, 0.3):
             expected = one.posterior_mean(x[part], m[part], v[part], noise)
             assert torch.allclose(many.posterior_mean(x, m, v, noise)[part], expected)
-    assert torch.equal(many.rows(torch.tensor([2, 0])).alphas, alphas[[2, 0]])
-    assert many.reach(0.0, 1.0)[1] == pytest.approx(alphas.sum(dim=1).max().item())
+    assert torch.equal(many.select(torch.tensor([2, 0])).alphas, alphas[[2, 0]])
+    assert many.output_range(0.0, 1.0)[1] == pytest.approx(alphas.sum(dim=1).max().item())
     with pytest.raises(BasisError, match="all zero"):
-        WeightedMixing(torch.zeros(1, 2))
+        PerItemMixing(torch.zeros(1, 2))
 
 
 def test_unknown_weights_are_found(prior, pairs):
@@ -154,7 +154,7 @@ def test_exact_posteriors_are_covered():
 
 def test_calibration_counts_what_is_outside(prior, pairs):
     truth, weights, m = pairs
-    r = separate(m, prior, mixing=WeightedMixing(weights), sampler="gibbs", steps=60, samples=20)
+    r = separate(m, prior, mixing=PerItemMixing(weights), sampler="gibbs", steps=60, samples=20)
     right = calibration("right", truth, r, tolerance=0.5)
     wrong = calibration("wrong", 1 - truth, r)
     assert right.covered == (1.0,) * 5 and max(wrong.covered) < 0.7

@@ -101,7 +101,7 @@ def colorize(
     result = separate(
         seen,
         tiled,
-        mixing=grey_mixing(3),
+        mixing=grey_mixing(channels=3),
         samples=None if answer else drawn,
         seed=seed,
         progress=progress,

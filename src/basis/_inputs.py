@@ -117,7 +117,7 @@ def warn_of_weights(mixing: Mixing, brought: Sequence[float] | None) -> None:
 
 def overridden(mixing: Mixing, brought: Sequence[float] | None) -> str:
     """What to say where other weights are used than a file brings; nothing where they agree."""
-    used = mixing.exact.unmasked().weights
+    used = mixing.unlimited.replace(mask=None).plain_alphas
     if brought is None or used is None:
         return ""
     if len(used) == len(brought) and all(
@@ -204,7 +204,7 @@ def _check_reach(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -
     lows, highs = [p.low for p in priors], [p.high for p in priors]
     bottom = None if None in lows else min(lows)  # type: ignore[type-var]
     top = None if None in highs else max(highs)  # type: ignore[type-var]
-    low, high = mixing.reach(bottom, top)
+    low, high = mixing.output_range(bottom, top)
     seen = mixing.observe(observation)
     least, most = seen.min().item(), seen.max().item()
     if low is None or high is None:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from basis._inputs import PriorLike, as_prior, check_count, check_seed
-from basis.mixings.mixing import clamp
 from basis.priors.prior import Prior
 from basis.progress import Progress
 from basis.samplers.noise import Noise, item_seeds
+from basis.tensors import clamp
 
 BEND = 7.0
 """How much closer together small noise levels lie (Karras et al. 2022, arXiv:2206.00364)."""

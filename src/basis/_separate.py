@@ -29,7 +29,7 @@ from basis._version import __version__
 from basis.devices import default_workers, run_all
 from basis.errors import BasisError
 from basis.mixings.mixing import Mixing
-from basis.mixings.per_item import WeightedMixing
+from basis.mixings.per_item import PerItemMixing
 from basis.priors.card import LIKELY
 from basis.priors.likelihood import with_likelihood
 from basis.priors.prior import Prior
@@ -167,7 +167,7 @@ def separate(
             steps(number, done, total, sigma, state)
 
         return Search(
-            plan, priors, mixing.rows(part), m[part], all_seeds.cut(part), on_step, keep
+            plan, priors, mixing.select(part), m[part], all_seeds.cut(part), on_step, keep
         ).run()
 
     with evaluating(priors):
@@ -280,9 +280,9 @@ def _plan(
 
 def _alphas(mixing: Mixing, count: int) -> Tensor | None:
     """The weights of every item of a plain mixture."""
-    if isinstance(mixing, WeightedMixing):
+    if isinstance(mixing, PerItemMixing):
         return mixing.alphas
-    weights = mixing.weights
+    weights = mixing.plain_alphas
     return None if weights is None else torch.tensor(weights, dtype=torch.float64).repeat(count, 1)
 
 
@@ -357,7 +357,7 @@ def separate_unknown(
     if isinstance(prior, Prior) and len(free) > 1:
         # Sources of one prior are told apart by their weights alone: the heaviest comes first.
         alphas_found[:, free] = alphas_found[:, free].sort(dim=1, descending=True).values
-    result = separate(mixture, prior, mixing=WeightedMixing(alphas_found), **settings)
+    result = separate(mixture, prior, mixing=PerItemMixing(alphas_found), **settings)
     remarks = [
         line if known else f"{line}; {_OPEN}".removeprefix("; ")
         for line, known in zip(result.remarks or [""] * len(m), found.known.tolist(), strict=True)
@@ -442,7 +442,7 @@ def _gather(
         counts=chosen + 1,
         kept={},
         mixture=mixture,
-        mixing=WeightedMixing(alphas),
+        mixing=PerItemMixing(alphas),
     )
 
 

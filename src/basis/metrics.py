@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
+from basis.tensors import clamp
 
 _FLOOR = 1e-10  # a ratio of powers that counts as zero: decibels stay between -100 and 100
 _WINDOW = 11  # side of SSIM's Gaussian window of deviation 1.5
@@ -36,8 +37,7 @@ def squared_distances(estimate: Tensor, truth: Tensor) -> Tensor:
 def psnr_matrix(
     estimate: Tensor,
     truth: Tensor,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
     *,
     peak: float | None = None,
 ) -> Tensor:
@@ -45,30 +45,27 @@ def psnr_matrix(
 
     Args:
         estimate, truth: (batch, k, channels, *size).
-        low, high: The range of the values, to which both are clamped; None for no bound.
-        peak: The largest difference that the signals can show; high - low by default.
+        value_range: The bounds to which both are clamped; None for no bound.
+        peak: The largest possible difference of two values; the width of the range by default.
 
     Returns:
         (batch, k estimated, k true), in dB, at most 100.
     """
+    low, high = value_range or (None, None)
     if peak is None:
         if low is None or high is None:
-            raise BasisError(
-                "the PSNR of signals without bounds needs a peak: give low and high, or peak"
-            )
+            raise BasisError("the PSNR of unbounded signals needs peak=")
         peak = high - low
     if not (math.isfinite(peak) and peak > 0):
-        raise BasisError(f"the peak of a PSNR must be a number above 0, not {peak:g}")
-    if low is not None or high is not None:
-        estimate, truth = estimate.clamp(low, high), truth.clamp(low, high)
-    mse = squared_distances(estimate, truth) / peak**2
+        raise BasisError(f"peak must be a number above 0, not {peak:g}")
+    mse = squared_distances(clamp(estimate, low, high), clamp(truth, low, high)) / peak**2
     return -10 * mse.clamp_min(_FLOOR).log10()
 
 
-def match(scores: Tensor) -> Tensor:
+def best_permutation(scores: Tensor) -> Tensor:
     """The permutation with the largest total score for each item.
 
-    To match by distance, give its negative: `match(-squared_distances(estimate, truth))`.
+    With `-squared_distances(estimate, truth)` as scores, components are matched by distance.
 
     Shapes:
         scores: (batch, k, k), rows are estimates and columns are truths.
@@ -94,56 +91,66 @@ def reorder(estimate: Tensor, truth: Tensor) -> Tensor:
     Shapes:
         estimate, truth, and what is returned: (batch, k, channels, *size).
     """
-    return _in_order(estimate, match(-squared_distances(estimate, truth)))
+    return _in_order(estimate, best_permutation(-squared_distances(estimate, truth)))
 
 
 def psnr(
     estimate: Tensor,
     truth: Tensor,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
     *,
     peak: float | None = None,
+    permute: bool = False,
 ) -> Tensor:
-    """PSNR per mixture in dB under the permutation that is best for it: (batch,).
+    """PSNR per mixture in dB, averaged over components: (batch,).
 
-    Arguments are those of `psnr_matrix`.
+    Args:
+        estimate, truth, value_range, peak: As for `psnr_matrix`.
+        permute: Whether each mixture is scored under the permutation that is best for it.
     """
-    return _best(psnr_matrix(estimate, truth, low, high, peak=peak))
+    return _mean(psnr_matrix(estimate, truth, value_range, peak=peak), permute)
 
 
-def snr(estimate: Tensor, truth: Tensor) -> Tensor:
-    """Signal-to-noise ratio per mixture in dB under the permutation that is best for it: (batch,).
+def snr(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
+    """Signal-to-noise ratio per mixture in dB, averaged over components: (batch,).
 
-    Per component 10 log10(|t|^2 / |e - t|^2), from -100 to 100, averaged over components.
+    Per component 10 log10(|t|^2 / |e - t|^2), from -100 to 100.
+
+    Args:
+        estimate, truth: (batch, k, channels, *size).
+        permute: Whether each mixture is scored under the permutation that is best for it.
     """
-    _check_shapes(estimate, truth)
-    e, t = estimate.flatten(2)[:, :, None], truth.flatten(2)[:, None]
-    return _best(_decibels(t.square().sum(dim=-1), (e - t).square().sum(dim=-1)))
+    e, t = _pairs(estimate, truth)
+    return _mean(_decibels(t.square().sum(dim=-1), (e - t).square().sum(dim=-1)), permute)
 
 
-def si_sdr(estimate: Tensor, truth: Tensor) -> Tensor:
-    """Scale-invariant signal-to-distortion ratio per mixture in dB, best permutation: (batch,).
+def si_sdr(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
+    """Scale-invariant signal-to-distortion ratio per mixture in dB: (batch,).
 
     Le Roux et al. 2019 (arXiv:1811.02508): with a = <e, t> / |t|^2, per component
     10 log10(|a t|^2 / |a t - e|^2), from -100 to 100, averaged over components. Means are not
     removed first.
+
+    Args:
+        estimate, truth: (batch, k, channels, *size).
+        permute: Whether each mixture is scored under the permutation that is best for it.
     """
-    _check_shapes(estimate, truth)
-    e, t = estimate.flatten(2)[:, :, None], truth.flatten(2)[:, None]
+    e, t = _pairs(estimate, truth)
     power = t.square().sum(dim=-1, keepdim=True)
     scaled = (e * t).sum(dim=-1, keepdim=True) / power.clamp_min(torch.finfo(t.dtype).tiny) * t
-    return _best(_decibels(scaled.square().sum(dim=-1), (scaled - e).square().sum(dim=-1)))
+    scores = _decibels(scaled.square().sum(dim=-1), (scaled - e).square().sum(dim=-1))
+    return _mean(scores, permute)
 
 
-def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
-    """Structural similarity per mixture, the mean over components in PSNR's order: (batch,).
+def ssim(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
+    """Structural similarity per mixture, averaged over components: (batch,).
 
     Wang et al. 2004: a Gaussian window of 11 pixels and deviation 1.5, on [0, 1] after clamping,
     without the border where the window does not fit.
 
-    Shapes:
+    Args:
         estimate, truth: (batch, k, channels, height, width), sides of at least 11.
+        permute: Whether components are put in the order with the largest PSNR first.
     """
     if truth.ndim != 5 or min(truth.shape[-2:]) < _WINDOW:
         raise BasisError(
@@ -155,8 +162,9 @@ def ssim(estimate: Tensor, truth: Tensor) -> Tensor:
         from torchmetrics.functional.image import structural_similarity_index_measure
     except ImportError as error:
         raise BasisError("SSIM needs a package: pip install 'basis-separation[metrics]'") from error
-    ordered = _in_order(estimate, match(psnr_matrix(estimate, truth)))
-    e, t = (x.clamp(0, 1).flatten(0, 1).double() for x in (ordered, truth))
+    if permute:
+        estimate = _in_order(estimate, best_permutation(psnr_matrix(estimate, truth)))
+    e, t = (x.clamp(0, 1).flatten(0, 1).double() for x in (estimate, truth))
     _, full = structural_similarity_index_measure(
         e, t, sigma=1.5, kernel_size=_WINDOW, data_range=1.0, return_full_image=True
     )
@@ -193,7 +201,7 @@ class Summary:
         return f"{self.mean:.2f}{error} (median {self.median:.2f}, n={self.count})"
 
 
-def summarise(values: Tensor) -> Summary:
+def summarize(values: Tensor) -> Summary:
     """Mean, median and standard error of one value per item, (n,), as tables show them."""
     v = values.detach().double().flatten()
     spread = v.std().item() if len(v) > 1 else math.nan
@@ -212,9 +220,17 @@ def _in_order(estimate: Tensor, order: Tensor) -> Tensor:
     return torch.stack([e[o] for e, o in zip(estimate, order, strict=True)])
 
 
-def _best(scores: Tensor) -> Tensor:
-    """(batch, k, k) to the mean score of the best permutation, (batch,)."""
-    return scores.gather(1, match(scores)[:, None]).mean(dim=(1, 2))
+def _pairs(estimate: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Both flattened, (batch, k, 1, n) and (batch, 1, k, n), so that all pairs broadcast."""
+    _check_shapes(estimate, truth)
+    return estimate.flatten(2)[:, :, None], truth.flatten(2)[:, None]
+
+
+def _mean(scores: Tensor, permute: bool) -> Tensor:
+    """(batch, k, k) to the mean score over components in order or best permuted, (batch,)."""
+    if permute:
+        return scores.gather(1, best_permutation(scores)[:, None]).mean(dim=(1, 2))
+    return scores.diagonal(dim1=1, dim2=2).mean(dim=1)
 
 
 def _decibels(signal: Tensor, noise: Tensor) -> Tensor:

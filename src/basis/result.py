@@ -213,7 +213,7 @@ def result_panel(
     return separation_panel(
         result.mixture[:rows],
         result.sources[:rows],
-        result.mixing.rows(slice(rows)),
+        result.mixing.select(slice(rows)),
         names=None if names is None else list(names[:rows]),
         low=low,
         high=high,

@@ -8,6 +8,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+Bound = Tensor | float | None
+
+
+def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
+    """x, of any shape, between bounds that are numbers, tensors that broadcast to it, or None."""
+    if low is None and high is None:
+        return x
+    return x.clamp(low, high)  # type: ignore[arg-type]
+
 
 def as_sigmas(sigma: Tensor | float, x: Tensor) -> Tensor:
     """sigma as one number per item of x, (batch,), in x's precision and place."""
@@ -35,24 +44,24 @@ def _rows(length: int) -> Tensor:
     return rows
 
 
-def cosines(length: int, like: Tensor) -> Tensor:
+def dct_matrix(length: int, like: Tensor) -> Tensor:
     """The orthonormal cosine transform (DCT-II) of one axis, (length, length), like a tensor."""
     return _rows(length).to(like)
 
 
-def to_cosines(x: Tensor, axes: int) -> Tensor:
-    """x by frequency along its last axes; `from_cosines` undoes it and is its transpose."""
+def dct(x: Tensor, axes: int) -> Tensor:
+    """x by frequency along its last axes; `idct` undoes it and is its transpose."""
     for axis in range(-axes, 0):
         if x.shape[axis] > 1:
-            x = _along(x, cosines(x.shape[axis], x), axis)
+            x = _along(x, dct_matrix(x.shape[axis], x), axis)
     return x
 
 
-def from_cosines(x: Tensor, axes: int) -> Tensor:
+def idct(x: Tensor, axes: int) -> Tensor:
     """The signal of which x holds the frequencies along its last axes."""
     for axis in range(-axes, 0):
         if x.shape[axis] > 1:
-            x = _along(x, cosines(x.shape[axis], x).T, axis)
+            x = _along(x, dct_matrix(x.shape[axis], x).T, axis)
     return x
 
 
@@ -66,7 +75,7 @@ def _along(x: Tensor, matrix: Tensor, axis: int) -> Tensor:
     return flat.view(x.shape)
 
 
-def radii(size: tuple[int, ...]) -> Tensor:
+def cosine_frequencies(size: tuple[int, ...]) -> Tensor:
     """The frequency of every cosine over sides of this size, in cycles per place, shaped alike.
 
     What is constant along all sides stands for everything slower than the slowest cosine, and gets

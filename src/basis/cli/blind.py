@@ -69,7 +69,7 @@ def separate_blindly(
 ) -> tuple[Result, Mixing]:
     """The result with estimated weights, and the mixing that they make."""
     from basis._separate import separate
-    from basis.mixings.per_item import WeightedMixing
+    from basis.mixings.per_item import PerItemMixing
 
     what: dict[str, Any] = {"sources": UNKNOWN}
     if args.k != UNKNOWN:
@@ -92,4 +92,4 @@ def separate_blindly(
             progress=progress,
         )
     assert result.alphas is not None
-    return result, WeightedMixing(result.alphas)
+    return result, PerItemMixing(result.alphas)

@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
 
     def quality(estimate: Tensor) -> Tensor:
         if measure == "snr":
-            return metrics.snr(estimate, pairs.sources)
-        return metrics.psnr(estimate, pairs.sources, low, high)
+            return metrics.snr(estimate, pairs.sources, permute=True)
+        return metrics.psnr(estimate, pairs.sources, (low, high), permute=True)
 
     rows: dict[str, Tensor] = {"average": quality(pairs.average())}
     mixing: mixings.Mixing = mixings.mixture(alphas, images.images.shape[1])
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         each = [quality(s) for s in result.samples.unbind(1)]
         rows[f"{name}, best possible choice"] = torch.stack(each).amax(dim=0)
     for row, values in rows.items():
-        say(f"{row:40} {metrics.summarise(values)} dB")
+        say(f"{row:40} {metrics.summarize(values)} dB")
     residual = result.residual.max().item()
     in_steps = (low, high) == (0.0, 1.0)
     text = f"{residual * 255:.3f}/255" if in_steps else f"{residual:.3g}"
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
             "pairs": args.pairs,
             "k": args.k,
             "seed": args.seed,
-            measure: {name: vars(metrics.summarise(values)) for name, values in rows.items()},
+            measure: {name: vars(metrics.summarize(values)) for name, values in rows.items()},
             f"{measure}_each": {name: values.tolist() for name, values in rows.items()},
             "indices": pairs.indices.tolist(),
             "residual_rms_largest": residual,

@@ -28,9 +28,9 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     import torch
 
     from basis import metrics
-    from basis.mixings.per_item import WeightedMixing
+    from basis.mixings.per_item import PerItemMixing
 
-    order = metrics.match(-metrics.squared_distances(result.sources, truth))
+    order = metrics.best_permutation(-metrics.squared_distances(result.sources, truth))
     rows = list(enumerate(order))
     changes: dict[str, Any] = {
         "sources": torch.stack([result.sources[i][o] for i, o in rows]),
@@ -38,8 +38,8 @@ def in_order_of(result: Result, truth: Tensor) -> Result:
     }
     if result.alphas is not None:
         changes["alphas"] = torch.stack([result.alphas[i][o] for i, o in rows])
-        if isinstance(result.mixing, WeightedMixing):
-            changes["mixing"] = WeightedMixing(changes["alphas"])
+        if isinstance(result.mixing, PerItemMixing):
+            changes["mixing"] = PerItemMixing(changes["alphas"])
     if result.source_energies is not None:
         changes["source_energies"] = torch.stack([result.source_energies[i][o] for i, o in rows])
     return dataclasses.replace(result, **changes)

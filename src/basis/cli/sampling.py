@@ -104,10 +104,10 @@ def _value_of(flag: str, words: Sequence[str]) -> str:
 def _add_settings(parser: argparse.ArgumentParser, name: str) -> None:
     """A flag for every setting of the sampler of this name."""
     from basis.samplers import SAMPLERS
-    from basis.samplers.sampler import setting_texts
 
     kind = SAMPLERS[name]
-    hints, texts = get_type_hints(kind), setting_texts(kind)
+    hints = get_type_hints(kind)
+    texts = {f.name: f.metadata.get("help", "") for f in dataclasses.fields(kind)}
     group = parser.add_argument_group(f"settings of {name}")
     for field in dataclasses.fields(kind):
         text = texts.get(field.name, "")

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
     if truth is not None:
         result = in_order_of(result, truth)
     if is_unknown(args) and result.alphas is not None:
-        mixing = mixings.WeightedMixing(result.alphas)
+        mixing = mixings.PerItemMixing(result.alphas)
     sources = result.sources
 
     low, high = priors[0].low, priors[0].high
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
     panel = separation_panel(
         mixture[:shown],
         sources[:shown],
-        mixing.rows(slice(shown)),
+        mixing.select(slice(shown)),
         truth=None if truth is None else truth[:shown],
         names=names[:shown],
         title=title,
@@ -178,7 +178,9 @@ def run(args: argparse.Namespace) -> None:
         row.update(verdict)
     folder.finish(record)
     if truth is not None and low is not None and high is not None:
-        print(f"PSNR {metrics.summarise(metrics.psnr(sources, truth, low, high))} dB")
+        print(
+            f"PSNR {metrics.summarize(metrics.psnr(sources, truth, (low, high), permute=True))} dB"
+        )
     _print_residual(args, result, priors[0])
     print_verdict(names, result, priors)
     if sampler and (args.samples or 1) > 1 and args.choose in (None, "first"):
@@ -268,8 +270,8 @@ def _record(
         "mixtures": rows,
     }
     if truth is not None and low is not None and high is not None:
-        scores = metrics.psnr(result.sources, truth, low, high)
+        scores = metrics.psnr(result.sources, truth, (low, high), permute=True)
         for row, score in zip(rows, scores.tolist(), strict=True):
             row["psnr"] = score
-        record["psnr"] = vars(metrics.summarise(scores))
+        record["psnr"] = vars(metrics.summarize(scores))
     return record

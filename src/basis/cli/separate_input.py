@@ -178,7 +178,7 @@ def mixing_from(args: argparse.Namespace, priors: Sequence[Prior], given: Input)
         if rows and len(rows) > 1:
             raise BasisError("--grey takes one row of --alphas")
         weights = (rows or brought or [[1.0] * (args.k or len(priors))])[0]
-        mixing = mixings.grey_mixture(weights, priors[0].shape[0])
+        mixing = mixings.grey(weights, priors[0].shape[0])
     else:
         count = args.k or max(2, len(priors))
         mixing = mixings.mixtures(rows or brought or [[1.0] * count])
@@ -189,8 +189,8 @@ def mixing_from(args: argparse.Namespace, priors: Sequence[Prior], given: Input)
                 f"{args.mask} is {tuple(mask.shape[1:])} pixels, the mixture "
                 f"{tuple(given.mixture.shape[2:])}"
             )
-        mixing = mixing.masked((mask > 0.5).double())
-    return with_limits(args, mixing.noisy(args.noise))
+        mixing = mixing.replace(mask=(mask > 0.5).double())
+    return with_limits(args, mixing.replace(noise=args.noise))
 
 
 def check_truth(truth: Tensor | None, k: int, prior: Prior) -> None:

@@ -105,7 +105,7 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
         made = mixtures(rows).fit(tuple(images.images.shape[1:]))
         recorded = partial(as_recorded, args)
         stream: MixtureStream = PairStream(images, indices, made, args.noise, args.seed, recorded)
-        return stream, with_limits(args, made.noisy(args.noise))
+        return stream, with_limits(args, made.replace(noise=args.noise))
     stream = _file_stream(args, prior)
     given = Input([], torch.empty(1, *stream.shape), None, None)
     return stream, mixing_from(args, priors, given)
@@ -182,7 +182,7 @@ def _print_figures(store: JobStore, prior: Prior) -> None:
 
     if "psnr" in store.arrays:
         scores = torch.from_numpy(store["psnr"][~np.isnan(store["psnr"])])
-        print(f"PSNR {metrics.summarise(scores)} dB")
+        print(f"PSNR {metrics.summarize(scores)} dB")
     good = len(store) - len(store.failures)
     worst = in_steps(np.nanmax(store["residual"]), prior)
     print(

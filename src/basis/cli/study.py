@@ -146,7 +146,7 @@ def _cost(args: argparse.Namespace, priors: list[Prior], out: Path) -> tuple[str
     from basis.samplers import SAMPLERS
 
     costs = [evaluation_cost(p, side) for p in priors for side in args.sides or [None]]
-    steps = (sampler_from(args) or SAMPLERS["gibbs"]()).total
+    steps = (sampler_from(args) or SAMPLERS["gibbs"]()).total_steps
     table = cost_table(costs, steps, args.k).markdown()
     table += (
         f"\n{priors[0].device or 'cpu'}, {torch.get_num_threads()} threads, one image at a time.\n"

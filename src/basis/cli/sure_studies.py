@@ -97,11 +97,11 @@ def weights_study(args: argparse.Namespace, priors: list[Prior], out: Path) -> t
     """The study of unknown weights: its table, and its row for the record."""
     from basis._separate import separate
     from basis.lab.studies.weights_study import random_weights, weight_errors, weights_table
-    from basis.mixings.per_item import WeightedMixing
+    from basis.mixings.per_item import PerItemMixing
 
     prior, sampler = _only_one(args, priors), sampler_from(args)
     truth = _checked_pairs(args, priors).sources
-    mixing = WeightedMixing(random_weights(args.pairs, seed=args.seed))
+    mixing = PerItemMixing(random_weights(args.pairs, seed=args.seed))
     m = mixing(truth)
     with progress_bar("weights unknown") as progress:
         unknown = separate(

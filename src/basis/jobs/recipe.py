@@ -248,7 +248,9 @@ class _Block:
             truth = self.truth[rows]
             sources = metrics.reorder(sources, truth)
             if self.recipe.score is not None:
-                arrays["psnr"] = metrics.psnr(sources, truth, *self.recipe.score).numpy()
+                arrays["psnr"] = metrics.psnr(
+                    sources, truth, self.recipe.score, permute=True
+                ).numpy()
         arrays["sources"] = sources.numpy()
         if self.recipe.keep_samples:
             arrays["samples"] = result.samples.cpu().numpy()

@@ -56,7 +56,9 @@ def baseline_result(
         options = FitOptions(size, ctx.seed, lambda share: ctx.on_progress(label, share))
         method.fit(groups, options)
         answer = method.separate(truth.sum(dim=1), seed=ctx.seed)
-        return CachedResult({"sources": answer.half(), "psnr": metrics.psnr(answer, truth)})
+        return CachedResult(
+            {"sources": answer.half(), "psnr": metrics.psnr(answer, truth, permute=True)}
+        )
 
     key = {
         "baseline": method,

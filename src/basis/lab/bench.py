@@ -120,7 +120,7 @@ def quality_of(
         residual: The largest of a mixture.
     """
     scores = score_sources(sources, pairs.sources, prior)
-    summary = metrics.summarise(scores)
+    summary = metrics.summarize(scores)
     return Quality(
         name,
         summary.mean,
@@ -148,8 +148,10 @@ def average_quality(pairs: Pairs, prior: Prior | None = None) -> Quality:
 def score_sources(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:
     """PSNR per mixture on the range of the prior's values, (batch,)."""
     if prior is None:
-        return metrics.psnr(estimate, truth)
-    return metrics.psnr(estimate, truth, prior.low, prior.high, peak=value_scale(prior))
+        return metrics.psnr(estimate, truth, permute=True)
+    return metrics.psnr(
+        estimate, truth, (prior.low, prior.high), peak=value_scale(prior), permute=True
+    )
 
 
 def plot_quality(

@@ -122,4 +122,4 @@ class PhotoRows:
 def _psnr(sources: Tensor, truth: Tensor) -> Tensor:
     """PSNR of every mixture, (count,), in pieces: every source is compared with every other one."""
     parts = zip(sources.split(500), truth.split(500), strict=True)
-    return torch.cat([metrics.psnr(a, b) for a, b in parts])
+    return torch.cat([metrics.psnr(a, b, permute=True) for a, b in parts])

@@ -77,8 +77,8 @@ def _draws_table(
     section.add_cost(drawn)
     first = drawn.samples[:, 0]
     many = torch.stack([metrics.reorder(d, first) for d in drawn.samples.unbind(1)], dim=1)
-    each = torch.stack([metrics.psnr(d, truth) for d in many.unbind(1)])
-    mean = metrics.psnr(many.mean(dim=1), truth)
+    each = torch.stack([metrics.psnr(d, truth, permute=True) for d in many.unbind(1)])
+    mean = metrics.psnr(many.mean(dim=1), truth, permute=True)
     rows = [
         ("one draw", mean_and_error(each.mean(dim=0)), f"{count}"),
         (f"the mean of {draws}", mean_and_error(mean), f"{count}"),

@@ -78,14 +78,14 @@ def png(picture: Image.Image) -> bytes:
 
 def mean_and_error(values: Tensor | Sequence[float], digits: int = 2) -> str:
     """Mean and standard error, as a table shows them."""
-    s = metrics.summarise(torch.as_tensor(values))
+    s = metrics.summarize(torch.as_tensor(values))
     return f"{s.mean:.{digits}f} ± {s.stderr:.{digits}f}"
 
 
 def similarity(sources: Tensor, truth: Tensor) -> str:
     """Mean SSIM, as a table shows it; the package that computes it is optional."""
     try:
-        return f"{metrics.ssim(sources, truth).mean().item():.3f}"
+        return f"{metrics.ssim(sources, truth, permute=True).mean().item():.3f}"
     except BasisError:
         return "not installed"
 

@@ -137,7 +137,7 @@ def separate_sources(
             )
             tensors = {
                 "sources": result.sources.half(),
-                "psnr": metrics.psnr(result.sources, truth),
+                "psnr": metrics.psnr(result.sources, truth, permute=True),
                 "spent": result.spent,
                 "residual": result.residual,
             }

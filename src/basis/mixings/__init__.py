@@ -6,9 +6,9 @@ from basis.mixings.convolutions import Convolution, convolution
 from basis.mixings.downsampling import Downsample, downsample
 from basis.mixings.limited import Limited
 from basis.mixings.linear_map import Linear, linear
-from basis.mixings.matrix import MatrixMixing, grey, grey_mixture, mixture, mixtures
-from basis.mixings.mixing import Mixing, clamp
-from basis.mixings.per_item import WeightedMixing
+from basis.mixings.matrix import MatrixMixing, grey, mixture, mixtures
+from basis.mixings.mixing import Mixing
+from basis.mixings.per_item import PerItemMixing
 
 __all__ = [
     "Convolution",
@@ -17,12 +17,10 @@ __all__ = [
     "Linear",
     "MatrixMixing",
     "Mixing",
-    "WeightedMixing",
-    "clamp",
+    "PerItemMixing",
     "convolution",
     "downsample",
     "grey",
-    "grey_mixture",
     "linear",
     "mixture",
     "mixtures",

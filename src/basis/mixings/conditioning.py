@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.special import ndtri
 
 from basis.mixings.mixing import conjugate_gradients
-from basis.tensors import cosines, from_cosines, to_cosines
+from basis.tensors import dct, dct_matrix, idct
 
 if TYPE_CHECKING:
     from basis.mixings.matrix import MatrixMixing
@@ -35,14 +35,14 @@ class Correlated:
 
     def apply(self, x: Tensor) -> Tensor:
         """The covariance times x, (batch, sources, channels, *size)."""
-        inside = self.frequencies * to_cosines(self.std * x, self._axes)
-        return self.std * from_cosines(inside, self._axes)
+        inside = self.frequencies * dct(self.std * x, self._axes)
+        return self.std * idct(inside, self._axes)
 
-    def colour(self, white: Tensor) -> Tensor:
+    def correlate(self, white: Tensor) -> Tensor:
         """White noise, (batch, sources, channels, *size), with this covariance."""
-        return self.std * from_cosines(self.frequencies.sqrt() * white, self._axes)
+        return self.std * idct(self.frequencies.sqrt() * white, self._axes)
 
-    def given(self, x: Tensor, m: Tensor) -> Tensor:
+    def posterior_mean(self, x: Tensor, m: Tensor) -> Tensor:
         """The mean of the Gaussian about x given the observation m; shaped as x.
 
         By conjugate gradients, preconditioned by the matrix that each frequency is mixed by where
@@ -67,7 +67,7 @@ class Correlated:
     def _preconditioner(self, x: Tensor, variance: Tensor) -> Preconditioner:
         mixing, channels = self.mixing, x.shape[2]
         # How each component of a source's channels shows: (observed, sources, components).
-        columns = mixing.matrix.to(x).unflatten(1, (-1, channels)) @ cosines(channels, x).T
+        columns = mixing.matrix.to(x).unflatten(1, (-1, channels)) @ dct_matrix(channels, x).T
         flat = self.frequencies.flatten(2)
         each = torch.einsum("okc,kcf,pkc->fop", columns, flat, columns)
         plain = mixing.gram_diagonal(x, 1.0)
@@ -88,9 +88,9 @@ class Preconditioner:
 
     def __call__(self, r: Tensor) -> Tensor:
         axes = r.ndim - 2
-        inside = to_cosines(r / self.scale, axes).flatten(2)
+        inside = dct(r / self.scale, axes).flatten(2)
         inside = torch.einsum("fop,bpf->bof", self.inverse, inside)
-        return from_cosines(inside.view(r.shape), axes) / self.scale
+        return idct(inside.view(r.shape), axes) / self.scale
 
 
 _NARROW = 1e-3  # intervals below so many standard deviations are points
@@ -124,7 +124,7 @@ def truncated_variance(mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor) 
     return torch.where(sure, 0.0, variance).clamp(0, 1).to(mean.dtype)
 
 
-def truncated_draw(
+def truncated_sample(
     mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor, normal: Tensor
 ) -> Tensor:
     """Draws of N(mean, std^2) given lower <= z <= upper, from standard normal ones.

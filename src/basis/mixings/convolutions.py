@@ -62,7 +62,9 @@ class Convolution(Mixing):
         v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
         return self._convolve(v, self.kernels.square()).clamp_min(0)
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
         if low is None or high is None:
             return None, None
         above = self.kernels.clamp(min=0).sum().item()
@@ -72,7 +74,7 @@ class Convolution(Mixing):
         return above * low + below * high, above * high + below * low
 
     @property
-    def alike(self) -> Tensor:
+    def interchangeable(self) -> Tensor:
         return (self.kernels[:, None] == self.kernels).flatten(2).all(dim=2)
 
     def describe(self) -> dict[str, Any]:

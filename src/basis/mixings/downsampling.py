@@ -10,7 +10,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
-from basis.mixings.mixing import Mixing, as_weights
+from basis.mixings.mixing import Mixing, as_alphas
 
 
 class Downsample(Mixing):
@@ -20,7 +20,7 @@ class Downsample(Mixing):
     """
 
     def __init__(self, factor: int, alphas: Sequence[float] = (1.0,)) -> None:
-        weights = as_weights(alphas)
+        weights = as_alphas(alphas)
         super().__init__(len(weights))
         if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
             raise BasisError(f"factor must be a whole number of at least 1, not {factor!r}")
@@ -62,12 +62,14 @@ class Downsample(Mixing):
         gram = torch.tensordot(v, self.alphas.square().to(x), dims=([1], [0]))
         return self._pool(gram) / self.factor ** (x.ndim - 3)
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
-        return self._plain.reach(low, high)
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
+        return self._plain.output_range(low, high)
 
     @property
-    def alike(self) -> Tensor:
-        return self._plain.alike
+    def interchangeable(self) -> Tensor:
+        return self._plain.interchangeable
 
     def summary(self) -> str:
         return f"blocks of {self.factor}, alphas {' '.join(f'{a:g}' for a in self.alphas.tolist())}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.mixings.conditioning import truncated_draw, truncated_mean, truncated_variance
+from basis.mixings.conditioning import truncated_mean, truncated_sample, truncated_variance
 from basis.mixings.mixing import Mixing
 
 _SAME = 1e-6  # values that near to a limit, in shares of it, are at it
@@ -52,7 +52,7 @@ class Limited(Mixing):
         self.noise, self.mask = exact.noise, exact.mask
 
     @property
-    def exact(self) -> Mixing:
+    def unlimited(self) -> Mixing:
         return self._exact
 
     @property
@@ -60,36 +60,38 @@ class Limited(Mixing):
         return True
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.exact.forward(x)
+        return self.unlimited.forward(x)
 
     def transpose(self, m: Tensor) -> Tensor:
-        return self.exact.transpose(m)
+        return self.unlimited.transpose(m)
 
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return self.exact.observed_shape(shape)
+        return self.unlimited.observed_shape(shape)
 
     def fit(self, shape: tuple[int, ...]) -> Limited:
-        return self._around(self.exact.fit(shape))
+        return self._around(self.unlimited.fit(shape))
 
-    def rows(self, rows: Tensor | slice) -> Limited:
-        return Limited(self.exact.rows(rows), self.low, self.high, self.step)
+    def select(self, index: Tensor | slice) -> Limited:
+        return Limited(self.unlimited.select(index), self.low, self.high, self.step)
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
-        return self.exact.reach(low, high)
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
+        return self.unlimited.output_range(low, high)
 
     @property
-    def alike(self) -> Tensor:
-        return self.exact.alike
+    def interchangeable(self) -> Tensor:
+        return self.unlimited.interchangeable
 
     def clipped(self, low: float | None = None, high: float | None = 1.0) -> Limited:
-        return Limited(self.exact, low, high, self.step)
+        return Limited(self.unlimited, low, high, self.step)
 
     def rounded(self, step: float = 1 / 255) -> Limited:
-        return Limited(self.exact, self.low, self.high, step)
+        return Limited(self.unlimited, self.low, self.high, step)
 
     def describe(self) -> dict[str, Any]:
         limits = {"clipped": [self.low, self.high], "rounded": self.step}
-        return self.exact.describe() | limits
+        return self.unlimited.describe() | limits
 
     def __repr__(self) -> str:
         told = []
@@ -98,11 +100,11 @@ class Limited(Mixing):
             told.append(f"clipped to {ends[0]}..{ends[1]}")
         if self.step:
             told.append(f"rounded to steps of {self.step:.3g}")
-        return f"{self.exact!r}, {', '.join(told)}" if told else repr(self.exact)
+        return f"{self.unlimited!r}, {', '.join(told)}" if told else repr(self.unlimited)
 
     def __call__(self, x: Tensor) -> Tensor:
         """What is observed of the sources: A x, cut off and rounded; zero where masked."""
-        m = self.exact(x)
+        m = self.unlimited(x)
         if self.low is not None or self.high is not None:
             m = m.clamp(self.low, self.high)
         if self.step:
@@ -110,7 +112,7 @@ class Limited(Mixing):
         return self.observe(m)
 
     def adjoint(self, m: Tensor) -> Tensor:
-        return self.exact.adjoint(m)
+        return self.unlimited.adjoint(m)
 
     def bounds(self, m: Tensor) -> tuple[Tensor, Tensor]:
         """Between what A x (and its noise) lies where m was observed; infinite where cut off."""
@@ -128,33 +130,35 @@ class Limited(Mixing):
 
     def residual(self, x: Tensor, m: Tensor) -> Tensor:
         """How far A x is from what m allows, zero inside; the sign is that of m - A x."""
-        made = self.exact(x)
+        made = self.unlimited(x)
         lower, upper = self.bounds(m)
         return self.observe(made.clamp(lower, upper) - made)
 
-    def pull(self, x: Tensor, m: Tensor, std: float) -> Tensor:
-        made = self.exact(x)
+    def likelihood_residual(self, x: Tensor, m: Tensor, std: float) -> Tensor:
+        made = self.unlimited(x)
         expected = truncated_mean(made, torch.as_tensor(std).to(made), *self.bounds(m))
         return self.observe(expected - made)
 
-    def local(self, x: Tensor, m: Tensor, std: Tensor | float) -> tuple[Tensor, Tensor | float]:
-        made, ends = self.exact(x), self.bounds(m)
+    def gaussian_likelihood(
+        self, x: Tensor, m: Tensor, std: Tensor | float
+    ) -> tuple[Tensor, Tensor | float]:
+        made, ends = self.unlimited(x), self.bounds(m)
         width = torch.as_tensor(std).to(made)
         tells = (1 - truncated_variance(made, width, *ends)).clamp_min(_LOOSE)
         target = made + (truncated_mean(made, width, *ends) - made) / tells
         return target, std / tells.sqrt()
 
     def gain(self, x: Tensor) -> Tensor | float:
-        return self.exact.gain(x)
+        return self.unlimited.gain(x)
 
-    def latent(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
-        return truncated_draw(mean, std, *self.bounds(m), normal)
+    def sample_unlimited(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
+        return truncated_sample(mean, std, *self.bounds(m), normal)
 
-    def spread(
+    def output_std(
         self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
     ) -> Tensor:
         tau2 = (self.noise if noise is None else noise) ** 2
-        diagonal = self.exact.estimated_gram_diagonal(x, variance)
+        diagonal = self.unlimited.estimated_gram_diagonal(x, variance)
         return (diagonal + tau2).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 
     def posterior_mean(
@@ -169,16 +173,16 @@ class Limited(Mixing):
         Right where A V A^T is diagonal, as for plain mixtures; elsewhere each value is taken for
         itself.
         """
-        std = self.spread(x, variance, noise)
-        expected = truncated_mean(self.exact(x), std, *self.bounds(m))
-        return self.exact.posterior_mean(x, expected, variance, noise)
+        std = self.output_std(x, variance, noise)
+        expected = truncated_mean(self.unlimited(x), std, *self.bounds(m))
+        return self.unlimited.posterior_mean(x, expected, variance, noise)
 
     def project(self, x: Tensor, m: Tensor) -> Tensor:
         lower, upper = self.bounds(m)
-        return self.exact.project(x, self.exact(x).clamp(lower, upper))
+        return self.unlimited.project(x, self.unlimited(x).clamp(lower, upper))
 
     def _around(self, exact: Mixing) -> Limited:
         return Limited(exact, self.low, self.high, self.step)
 
     def _with(self, **changes: Any) -> Limited:
-        return self._around(self.exact._with(**changes))
+        return self._around(self.unlimited._with(**changes))

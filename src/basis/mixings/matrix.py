@@ -15,7 +15,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.mixings.conditioning import Correlated
-from basis.mixings.mixing import Mixing, as_numbers, as_weights, check_sources
+from basis.mixings.mixing import Mixing, as_alphas, as_numbers, check_sources
 
 _SHOWN = 16  # weights that a repr lists
 
@@ -96,7 +96,9 @@ class MatrixMixing(Mixing):
         back = torch.einsum("oc,bon->bcn", self.matrix.to(m), m.flatten(2))
         return back.view(len(m), self.sources, self.channels, *m.shape[2:])
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
         above, below = self.matrix.clamp(min=0).sum(dim=1), self.matrix.clamp(max=0).sum(dim=1)
         return (
             _least(_scaled(above, low), _scaled(below, high)),
@@ -104,12 +106,12 @@ class MatrixMixing(Mixing):
         )
 
     @property
-    def alike(self) -> Tensor:
+    def interchangeable(self) -> Tensor:
         columns = self.matrix.unflatten(1, (self.sources, self.channels)).movedim(1, 0)
         return (columns[:, None] == columns).flatten(2).all(dim=2)
 
     @property
-    def weights(self) -> list[float] | None:
+    def plain_alphas(self) -> list[float] | None:
         if self.matrix.shape[0] != self.channels or self.mask is not None:
             return None
         alphas = self.matrix[0, :: self.channels]
@@ -118,7 +120,7 @@ class MatrixMixing(Mixing):
         return alphas.tolist() if plain else None
 
     def summary(self) -> str:
-        alphas = self.unmasked().weights
+        alphas = self.replace(mask=None).plain_alphas
         if alphas is not None:
             return f"alphas {_words(alphas)}"
         rows, columns = self.matrix.shape
@@ -217,7 +219,7 @@ def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMi
 
     With one channel it fits sources of any number of them.
     """
-    return mixtures(as_weights(alphas)[None], channels)
+    return mixtures(as_alphas(alphas)[None], channels)
 
 
 def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
@@ -236,13 +238,13 @@ def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> M
     return MatrixMixing(rows, rows.shape[1], 1)._for_channels(channels)
 
 
-def grey(channels: int = 3) -> MatrixMixing:
-    """The channel mean of one image: what colourisation undoes."""
-    return grey_mixture((1.0,), channels)
+def grey(alphas: Sequence[float] = (1.0,), channels: int = 3) -> MatrixMixing:
+    """The channel mean of a mixture of color images; of one image by default.
 
-
-def grey_mixture(alphas: Sequence[float], channels: int = 3) -> MatrixMixing:
-    """The channel mean of a mixture of colour images."""
-    row = as_weights(alphas)
+    Args:
+        alphas: One per source.
+        channels: The channels of each source.
+    """
+    row = as_alphas(alphas)
     mean = torch.full((1, channels), 1 / channels, dtype=torch.float64)
     return MatrixMixing(torch.kron(row[None], mean), len(row), channels)

@@ -13,21 +13,11 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.tensors import per_item
+from basis.tensors import Bound, clamp, per_item
 
 if TYPE_CHECKING:
     from basis.mixings.conditioning import Correlated
     from basis.mixings.limited import Limited
-
-
-Bound = Tensor | float | None
-
-
-def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
-    """x, of any shape, between bounds that are numbers, tensors that broadcast to it, or None."""
-    if low is None and high is None:
-        return x
-    return x.clamp(low, high)  # type: ignore[arg-type]
 
 
 def as_numbers(values: Any) -> Tensor:
@@ -52,7 +42,7 @@ def check_sources(x: Tensor, sources: int) -> None:
         raise BasisError(f"sources must be (batch, {sources}, channels, ...), not {tuple(x.shape)}")
 
 
-def as_weights(alphas: Any) -> Tensor:
+def as_alphas(alphas: Any) -> Tensor:
     """Weights as a float64 vector, checked."""
     try:
         weights = as_numbers(alphas)
@@ -61,6 +51,19 @@ def as_weights(alphas: Any) -> Tensor:
     if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():
         raise BasisError("alphas must be a non-empty list of finite numbers, one per source")
     return weights
+
+
+def _as_mask(mask: Any) -> Tensor:
+    try:
+        values = as_numbers(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BasisError(
+            "mask must be an array of zeros (not observed) and ones (observed), not "
+            f"{type(mask).__name__}"
+        ) from error
+    if not ((values == 0) | (values == 1)).all():
+        raise BasisError("mask must hold only zeros (not observed) and ones (observed)")
+    return values
 
 
 def by_diagonal(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
@@ -117,6 +120,7 @@ def conjugate_gradients(
 
 
 Self = TypeVar("Self", bound="Mixing")
+_KEEP: Any = object()
 
 _PROBES = 32  # random signals that tell the diagonal of a map known only by what it does
 
@@ -170,11 +174,13 @@ class Mixing(ABC):
                 )
         return self
 
-    def rows(self, rows: Tensor | slice) -> Mixing:
+    def select(self, index: Tensor | slice) -> Mixing:
         """The mixing of some items of a batch; the same where all items are mixed alike."""
         return self
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
         """The least and the largest value that sources between low and high can make.
 
         None where there is no bound, or none is known.
@@ -182,12 +188,12 @@ class Mixing(ABC):
         return None, None
 
     @property
-    def alike(self) -> Tensor:
+    def interchangeable(self) -> Tensor:
         """Which sources the mixing cannot tell from which: (sources, sources) of bool."""
         return torch.eye(self.sources, dtype=torch.bool)
 
     @property
-    def weights(self) -> list[float] | None:
+    def plain_alphas(self) -> list[float] | None:
         """The alphas, where this is a plain sum of alpha_i x_i seen everywhere, else None."""
         return None
 
@@ -211,28 +217,23 @@ class Mixing(ABC):
         """What tells this mixing from others of its kind, in a few words, for its repr."""
         return ""
 
-    def masked(self: Self, mask: Any) -> Self:
-        """The same mixing, observed only where mask (a tensor or an array) is one."""
-        try:
-            seen = as_numbers(mask)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise BasisError(
-                "a mask must be an array of zeros (not observed) and ones (observed), not "
-                f"{type(mask).__name__}"
-            ) from error
-        if not ((seen == 0) | (seen == 1)).all():
-            raise BasisError("a mask holds zeros (not observed) and ones (observed) only")
-        return self._with(mask=seen)
+    def replace(self: Self, *, mask: Any = _KEEP, noise: Any = _KEEP) -> Self:
+        """The same mixing with another mask or another observation noise.
 
-    def unmasked(self: Self) -> Self:
-        """The same mixing, observed everywhere."""
-        return self._with(mask=None)
-
-    def noisy(self: Self, noise: float) -> Self:
-        """The same mixing with observation noise of this standard deviation."""
-        if not (math.isfinite(noise) and noise >= 0):
-            raise BasisError(f"observation noise must be a number >= 0, not {noise}")
-        return self._with(noise=float(noise))
+        Args:
+            mask: Ones where m is observed and zeros where not, as a tensor or an array that
+                broadcasts to one observation; None: observed everywhere.
+            noise: Standard deviation of Gaussian noise on the observation; 0 for an exact one.
+        """
+        changes: dict[str, Any] = {}
+        if mask is not _KEEP:
+            changes["mask"] = None if mask is None else _as_mask(mask)
+        if noise is not _KEEP:
+            valid = isinstance(noise, int | float) and math.isfinite(noise) and noise >= 0
+            if not valid or isinstance(noise, bool):
+                raise BasisError(f"noise must be a number of at least 0, not {noise!r}")
+            changes["noise"] = float(noise)
+        return self._with(**changes)
 
     def clipped(self, low: float | None = None, high: float | None = 1.0) -> Limited:
         """The same mixing with its values cut off: a saturated one says `at least`, or `at most`.
@@ -253,7 +254,7 @@ class Mixing(ABC):
         return Limited(self, step=step)
 
     @property
-    def exact(self) -> Mixing:
+    def unlimited(self) -> Mixing:
         """The linear mixing below any limits; itself where there are none."""
         return self
 
@@ -289,14 +290,16 @@ class Mixing(ABC):
         """m - A x where observed, zero elsewhere."""
         return self.observe(m) - self(x)
 
-    def pull(self, x: Tensor, m: Tensor, std: float) -> Tensor:
+    def likelihood_residual(self, x: Tensor, m: Tensor, std: float) -> Tensor:
         """std^2 times the gradient of log p(m | A x) along A x, for noise of this deviation.
 
         That is m - A x where m is known, and with limits E[m before them] - A x.
         """
         return self.residual(x, m)
 
-    def local(self, x: Tensor, m: Tensor, std: Tensor | float) -> tuple[Tensor, Tensor | float]:
+    def gaussian_likelihood(
+        self, x: Tensor, m: Tensor, std: Tensor | float
+    ) -> tuple[Tensor, Tensor | float]:
         """An observation without limits, and the deviation of its noise, that say the same near x.
 
         log p(m | A x) under noise of this deviation has the gradient and the curvature there that a
@@ -304,11 +307,11 @@ class Mixing(ABC):
         """
         return m, std
 
-    def latent(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
+    def sample_unlimited(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
         """Draws what was observed before any limits, N(mean, std^2) given m, from normal draws."""
         return m
 
-    def spread(
+    def output_std(
         self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
     ) -> Tensor:
         """Standard deviation of each value of A x + noise for x of variance V; with limits only."""

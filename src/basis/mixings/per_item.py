@@ -11,7 +11,7 @@ from basis.errors import BasisError
 from basis.mixings.mixing import Mixing
 
 
-class WeightedMixing(Mixing):
+class PerItemMixing(Mixing):
     """m = sum_i alpha_i x_i with other weights for every item of a batch.
 
     Args:
@@ -32,8 +32,8 @@ class WeightedMixing(Mixing):
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
 
-    def rows(self, rows: Tensor | slice) -> WeightedMixing:
-        return self._with(alphas=self.alphas[rows])
+    def select(self, index: Tensor | slice) -> PerItemMixing:
+        return self._with(alphas=self.alphas[index])
 
     def forward(self, x: Tensor) -> Tensor:
         return (self._over(x) * x).sum(dim=1)
@@ -41,7 +41,9 @@ class WeightedMixing(Mixing):
     def transpose(self, m: Tensor) -> Tensor:
         return self._over(m.unsqueeze(1)) * m.unsqueeze(1)
 
-    def reach(self, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    def output_range(
+        self, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
         if low is None or high is None:
             return None, None
         above, below = self.alphas.clamp(min=0).sum(dim=1), self.alphas.clamp(max=0).sum(dim=1)
@@ -51,7 +53,7 @@ class WeightedMixing(Mixing):
         )
 
     @property
-    def alike(self) -> Tensor:
+    def interchangeable(self) -> Tensor:
         return (self.alphas[:, :, None] == self.alphas[:, None]).all(dim=0)
 
     def describe(self) -> dict[str, Any]:

@@ -89,6 +89,6 @@ def write_files(run: Run, folder: str | Path | None = None) -> list[str]:
         ],
     }
     if truth is not None:
-        record["psnr"] = metrics.psnr(sources, truth).tolist()
+        record["psnr"] = metrics.psnr(sources, truth, permute=True).tolist()
     write_text(add("run.json"), json.dumps(record, indent=2) + "\n")
     return [str(out / name) for name in names]

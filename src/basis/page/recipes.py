@@ -31,7 +31,7 @@ def python_lines(task: Task) -> str:
             "from basis.signals import read_image",
             "",
             'photo = read_image("observed.png")[None]',
-            'mixing = basis.mixture((1.0,)).masked(read_image("mask.png", channels=1) > 0.5)',
+            'mixing = basis.mixture((1.0,)).replace(mask=read_image("mask.png", channels=1) > 0.5)',
             f"prior = {_tiled(task, prior)}",
             "result = basis.separate(",
             "    photo, prior, mixing=mixing,",

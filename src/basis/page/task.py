@@ -109,9 +109,9 @@ class Task:
     def mixing(self, result: Result | None = None) -> Mixing:
         """How the sources became what is observed; with the weights that a result estimated."""
         if self.kind == "colorize":
-            return grey(3)
+            return grey(channels=3)
         mixing = mixture(self.alphas if result is None else self.weights(result))
-        return mixing if self.mask is None else mixing.masked(self.mask)
+        return mixing if self.mask is None else mixing.replace(mask=self.mask)
 
     def weights(self, result: Result) -> tuple[float, ...]:
         """The weights that a result goes by: those told, or estimated."""

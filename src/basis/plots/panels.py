@@ -62,7 +62,7 @@ def separation_panel(
     captions = [[""] * rows] * k
     if truth is not None:
         truth = truth.detach().cpu()
-        order = metrics.match(-metrics.squared_distances(sources, truth))
+        order = metrics.best_permutation(-metrics.squared_distances(sources, truth))
         sources = torch.stack([x[o] for x, o in zip(sources, order, strict=True)])
         if deviation is not None:
             deviation = torch.stack([x[o] for x, o in zip(deviation, order, strict=True)])
@@ -244,5 +244,5 @@ def _quality(estimate: Tensor, truth: Tensor, low: float | None, high: float | N
     if low is None or high is None:
         ratios = metrics.snr(estimate[:, None], truth[:, None])
         return [f"SNR {value:.1f} dB" for value in ratios.tolist()]
-    ratios = metrics.psnr(estimate[:, None], truth[:, None], low, high)
+    ratios = metrics.psnr(estimate[:, None], truth[:, None], (low, high))
     return [f"{value:.1f} dB" for value in ratios.tolist()]

@@ -13,7 +13,7 @@ from basis.nn.experts import Experts
 from basis.nn.unet import Denoiser
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.prior import Derived, Prior
-from basis.tensors import as_sigmas, from_cosines, radii, to_cosines
+from basis.tensors import as_sigmas, cosine_frequencies, dct, idct
 
 
 class Autoguided(Derived):
@@ -117,8 +117,8 @@ class Autoguided(Derived):
         size = away.shape[2:]
         if self.finer is None or not size:
             return away
-        waves = radii(size) * max(size) >= 1 / self.finer
-        return from_cosines(to_cosines(away, len(size)) * waves.to(away), len(size))
+        waves = cosine_frequencies(size) * max(size) >= 1 / self.finer
+        return idct(dct(away, len(size)) * waves.to(away), len(size))
 
 
 def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:

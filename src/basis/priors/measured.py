@@ -12,7 +12,7 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.priors.prior import Prior
 from basis.priors.spectrum import SMALLEST, Spectrum
-from basis.tensors import radii, to_cosines
+from basis.tensors import cosine_frequencies, dct
 
 _LEVELS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)  # in units of std
 _BINS = 14  # frequencies that are kept, evenly spaced on a logarithmic scale
@@ -48,7 +48,7 @@ def measure_spectrum(
     levels = [level for level in _LEVELS if prior.sigma_min <= level * prior.std <= prior.sigma_max]
     if not levels:
         raise BasisError(f"prior {prior.name!r} knows none of the noise levels of a spectrum")
-    lengths = radii(prior.shape[1:])
+    lengths = cosine_frequencies(prior.shape[1:])
     edges = torch.logspace(
         math.log10(lengths.min().item()), math.log10(lengths.max().item() * 1.0001), _BINS + 1
     ).double()
@@ -64,7 +64,7 @@ def measure_spectrum(
                 noise = torch.randn(x.shape, generator=generator).to(x)
                 mean, variance = prior.moments(x + sigma * noise, sigma)
                 error = (x - mean) / variance.clamp_min(1e-30).sqrt()
-                total += to_cosines(error, len(prior.shape)).square().sum(dim=0).double().cpu()
+                total += dct(error, len(prior.shape)).square().sum(dim=0).double().cpu()
         flat = (total / len(images)).clamp_min(SMALLEST).flatten(1)
         values.append(tuple(tuple(row[place == b].mean().item() for b in kept) for row in flat))
     told = {"images": len(images), "seed": seed, **(about or {})}

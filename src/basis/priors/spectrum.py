@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.tensors import radii
+from basis.tensors import cosine_frequencies
 
 SMALLEST = 1e-6
 """The least variance of a frequency, where that of independent values is one."""
@@ -119,7 +119,7 @@ class Spectrum:
 def _variances(spectrum: Spectrum, noise: float, shape: tuple[int, ...]) -> Tensor:
     rows = torch.tensor(spectrum.values, dtype=torch.float64).log()
     level = _between(rows, spectrum.levels, torch.tensor([noise], dtype=torch.float64))[0]
-    lengths = radii(shape[1:])
+    lengths = cosine_frequencies(shape[1:])
     along = _between(level.T, spectrum.frequencies, lengths.flatten())
     values = along.T.exp().reshape(shape)
     return (values / values.mean()).clamp_min(SMALLEST)

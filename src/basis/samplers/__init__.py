@@ -1,4 +1,4 @@
-"""Samplers: how the posterior is explored."""
+"""Samplers explore the posterior of the sources given the observation."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from basis.samplers.basis import Basis
 from basis.samplers.dirac import Dirac
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.langevin import Langevin
-from basis.samplers.noise import Noise, content_digest, item_seeds
+from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import Sampler, State, check_finite, geometric, setting_texts
-from basis.samplers.steps import (
-    LangevinSteps,
-    at_least_sure,
-    condition,
-    draw_clean,
-    finish,
-    first_guess,
-    posterior_denoise,
-    settle,
-)
+from basis.samplers.sampler import Sampler, State
+from basis.samplers.steps import LangevinSteps, sample_clean
 
 SAMPLERS: dict[str, type[Sampler]] = {
-    sampler.name: sampler for sampler in (Ancestral, Ascent, Basis, Dirac, Gibbs, Langevin)
+    "ancestral": Ancestral,
+    "ascent": Ascent,
+    "basis": Basis,
+    "dirac": Dirac,
+    "gibbs": Gibbs,
+    "langevin": Langevin,
 }
-"""Samplers by their names on the command line. A new sampler is one file and one entry here."""
+"""Samplers by name. A new sampler is one file and one line here."""
 
 __all__ = [
     "SAMPLERS",
@@ -40,16 +36,5 @@ __all__ = [
     "Problem",
     "Sampler",
     "State",
-    "at_least_sure",
-    "check_finite",
-    "condition",
-    "content_digest",
-    "draw_clean",
-    "finish",
-    "first_guess",
-    "geometric",
-    "item_seeds",
-    "posterior_denoise",
-    "setting_texts",
-    "settle",
+    "sample_clean",
 ]

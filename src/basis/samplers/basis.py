@@ -21,62 +21,66 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import Sampler, State, check_numbers, geometric
+from basis.samplers.sampler import MOST, Sampler, State, geometric
+from basis.settings import setting
 
 
 @dataclass(frozen=True)
 class Basis(Sampler):
     """Annealed Langevin dynamics with the paper's settings as defaults.
 
-    It samples the posterior up to the discretisation of its steps: at the end x follows
-    p_sigma_min(x) N(m; A x, gamma^2), which the last denoise-and-project of `separate` then cleans.
+    It samples the posterior up to the discretization of its steps: at the end x follows
+    p_sigma_min(x) N(m; A x, gamma^2), and `separate` then denoises and projects it.
+
+    The paper's two ablations are settings:
+
+        Basis(temperature=0)                        # no noise in the steps: annealed ascent
+        Basis(temperature=0, levels=1, steps=1000)  # nor noise levels: ascent at sigma_min alone
     """
 
     name: ClassVar[str] = "basis"
 
-    sigma_max: float | None = None
-    """first noise level; the width of the range by default (1 for pictures)"""
-    sigma_min: float | None = None
-    """last noise level; a hundredth of the range by default"""
-    levels: int = 10
-    """noise levels in geometric progression (L)"""
-    steps: int = 100
-    """Langevin steps per level (T)"""
-    delta: float | None = None
-    """step size at the last level, 0.2 sigma_min^2 by default; others scale it by sigma^2"""
-    weight: float = 1.0
-    """likelihood weight: gamma^2 = sigma^2 / weight (plus the observation noise)"""
-    temperature: float = 1.0
-    """scales the injected noise; 0 turns sampling into annealed ascent"""
-    start: Literal["uniform", "normal", "zeros"] = "uniform"
-    """where x begins: uniform in its range, normal with sigma_max, or zero"""
+    sigma_max: float | None = setting(
+        None, "first noise level; the width of the value range by default", above=0
+    )
+    sigma_min: float | None = setting(
+        None, "last noise level; 1/100 of the value range by default", above=0
+    )
+    levels: int = setting(
+        10, "number of noise levels, in geometric progression", at_least=1, at_most=MOST
+    )
+    steps: int = setting(100, "Langevin steps per noise level", at_least=1, at_most=MOST)
+    delta: float | None = setting(
+        None, "step size at sigma_min; 0.2 sigma_min^2 by default; scales as sigma^2", above=0
+    )
+    weight: float = setting(
+        1.0, "likelihood weight: gamma^2 = sigma^2 / weight plus the observation noise", above=0
+    )
+    temperature: float = setting(
+        1.0,
+        "scale of the noise in the steps; 0 ascends instead of sampling",
+        at_least=0,
+        at_most=MOST,
+    )
+    start: Literal["uniform", "normal", "zeros"] = setting(
+        "uniform", "initial state: uniform in the value range, normal with sigma_max, or zeros"
+    )
 
     def __post_init__(self) -> None:
-        check_numbers(
-            self,
-            levels=1,
-            steps=1,
-            sigma_max=0.0,
-            sigma_min=0.0,
-            delta=0.0,
-            weight=0.0,
-            temperature=0,
-        )
+        super().__post_init__()
         if None not in (self.sigma_min, self.sigma_max) and self.sigma_min > self.sigma_max:  # type: ignore[operator]
             raise BasisError(
-                f"sigma_min {self.sigma_min:g} must not exceed sigma_max {self.sigma_max:g}"
+                f"sigma_min must be at most sigma_max ({self.sigma_max:g}), not {self.sigma_min:g}"
             )
-        if self.start not in ("uniform", "normal", "zeros"):
-            raise BasisError(f"start must be uniform, normal or zeros, not {self.start!r}")
 
     @property
-    def total(self) -> int:
+    def total_steps(self) -> int:
         return self.levels * self.steps
 
     def sigmas(self, problem: Problem) -> list[float]:
         """The noise levels, largest first."""
-        spreads = problem.unit / problem.std
-        first, last = problem.levels((self.sigma_max, self.sigma_min), (spreads, 0.01 * spreads))
+        width = problem.value_width / problem.std
+        first, last = problem.noise_levels((self.sigma_max, self.sigma_min), (width, 0.01 * width))
         return geometric(first, last, self.levels)
 
     def run(self, problem: Problem) -> Iterator[State]:
@@ -84,38 +88,37 @@ class Basis(Sampler):
         problem.check_sigma(*sigmas)
         last = sigmas[-1]
         delta = 0.2 * last**2 if self.delta is None else self.delta
-        x = self.begin(problem, sigmas[0])
+        x = self._initial_state(problem, sigmas[0])
         done = 0
         for sigma in sigmas:
             eta = delta * (sigma / last) ** 2
             gamma2 = sigma**2 / self.weight + problem.mixing.noise**2
             for step in range(self.steps):
                 drift = problem.score(x, sigma)
-                pull = problem.likelihood_score(x, math.sqrt(gamma2))
-                drift.add_(pull, alpha=1 / gamma2)
+                likelihood = problem.likelihood_score(x, math.sqrt(gamma2))
+                drift.add_(likelihood, alpha=1 / gamma2)
                 x = x.add(drift, alpha=eta)
                 if self.temperature:
                     x.add_(problem.noise.normal(x), alpha=self.temperature * math.sqrt(2 * eta))
                 done += 1
-                yield State(x, sigma, done, self.total, level_done=step == self.steps - 1)
+                yield State(x, sigma, done, self.total_steps, level_done=step == self.steps - 1)
             if not torch.isfinite(x).all():
                 raise BasisError(
                     f"the dynamics diverged at sigma {sigma:g}: lower delta ({delta:g}) "
                     f"or weight ({self.weight:g})"
                 )
 
-    def begin(self, problem: Problem, sigma: float) -> Tensor:
-        """The first state."""
-        empty = problem.empty()
-        if self.start == "uniform":
-            share = problem.noise.uniform(empty)
-            for index, prior in enumerate(problem.priors):
-                low, high = prior.low, prior.high
-                # Without a range, as wide a box about the typical value as has the prior's spread.
-                low = prior.center - math.sqrt(3) * prior.std if low is None else low
-                high = prior.center + math.sqrt(3) * prior.std if high is None else high
-                share[:, index] = low + (high - low) * share[:, index]
-            return share
+    def _initial_state(self, problem: Problem, sigma: float) -> Tensor:
+        state = problem.empty()
+        if self.start == "zeros":
+            return torch.zeros_like(state)
         if self.start == "normal":
-            return problem.noise.normal(empty) * sigma
-        return torch.zeros_like(empty)
+            return problem.noise.normal(state) * sigma
+        state = problem.noise.uniform(state)
+        for index, prior in enumerate(problem.priors):
+            # Without bounds, a box about the typical value with the prior's standard deviation.
+            half = math.sqrt(3) * prior.std
+            low = prior.center - half if prior.low is None else prior.low
+            high = prior.center + half if prior.high is None else prior.high
+            state[:, index] = low + (high - low) * state[:, index]
+        return state

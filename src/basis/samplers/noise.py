@@ -1,4 +1,4 @@
-"""Random numbers that depend on an item and on nothing else."""
+"""Random numbers that depend only on the item, not on its batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Noise:
-    """Random numbers from one generator per item, so that no item depends on its batch.
+    """Random numbers from one generator per item, independent of its batch.
 
     Args:
         seeds: One integer per item.
@@ -22,18 +22,18 @@ class Noise:
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape, precision and place of `like` (batch first)."""
+        """Standard normal numbers with shape, dtype and device of `like` (batch first)."""
         # float32 whatever the precision, so that a seed means the same in float64.
         out = torch.empty(like.shape, dtype=torch.float32)
-        for row, generator in zip(out, self.generators, strict=True):
-            row.normal_(generator=generator)
+        for item, generator in zip(out, self.generators, strict=True):
+            item.normal_(generator=generator)
         return out.to(like)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Numbers uniform in [0, 1), as in `normal`."""
+        """Uniform numbers in [0, 1), as in `normal`."""
         out = torch.empty(like.shape, dtype=torch.float32)
-        for row, generator in zip(out, self.generators, strict=True):
-            row.uniform_(generator=generator)
+        for item, generator in zip(out, self.generators, strict=True):
+            item.uniform_(generator=generator)
         return out.to(like)
 
 
@@ -44,36 +44,35 @@ def item_seeds(
     label: str = "",
     occurrences: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    """Seeds per item and sample that depend on what is observed, not on its place in a batch.
+    """Seeds per item and sample that depend on the observation, not on its position in a batch.
 
     Equal observations in one batch are told apart by counting them, so that repeating a mixture
-    gives independent draws.
+    gives independent samples.
 
     Args:
         observation: (batch, *observed).
         samples: Seeds per item.
         seed: The seed of the run.
-        label: What the numbers are for, so that two uses in one run do not share them.
-        occurrences: How often each item has come before; counted within the batch by default.
+        label: What the numbers are for; different labels give independent numbers.
+        occurrences: How many equal observations precede each item; counted within the batch by
+            default.
 
     Returns:
         For each item of the batch, a list of `samples` seeds.
     """
-    met: Counter[bytes] = Counter()
+    seen: Counter[bytes] = Counter()
     seeds = []
-    for place, item in enumerate(observation.detach().to("cpu", torch.float32)):
+    for index, item in enumerate(observation.detach().to("cpu", torch.float32)):
         content = content_digest(item)
-        before = met[content] if occurrences is None else occurrences[place]
-        row = []
-        for sample in range(samples):
-            key = f"{seed}/{before}/{sample}/{label}".encode() + content
-            row.append(int.from_bytes(hashlib.sha256(key).digest()[:8], "little") >> 1)
-        met[content] += 1
-        seeds.append(row)
+        occurrence = seen[content] if occurrences is None else occurrences[index]
+        keys = [f"{seed}/{occurrence}/{sample}/{label}".encode() for sample in range(samples)]
+        digests = [hashlib.sha256(key + content).digest() for key in keys]
+        seeds.append([int.from_bytes(digest[:8], "little") >> 1 for digest in digests])
+        seen[content] += 1
     return seeds
 
 
 def content_digest(item: Tensor) -> bytes:
-    """What tells an observation from others: the SHA-256 of its values in float32."""
+    """The SHA-256 of an observation's values in float32."""
     values = item.detach().to("cpu", torch.float32).contiguous()
     return hashlib.sha256(values.numpy().tobytes()).digest()

@@ -1,4 +1,4 @@
-"""What a sampler works on: observations with priors, a mixing, noise, and a count of the cost."""
+"""What a sampler works on: observations, priors, a mixing, noise, and a count of evaluations."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.mixings.mixing import Mixing, clamp
+from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
 from basis.samplers.noise import Noise
+from basis.tensors import Bound, clamp
 
-_WIDE = 10 / 3  # spreads that stand for the whole range of values where there is no range
+_UNBOUNDED_WIDTH = 10 / 3  # width of the values of an unbounded prior, in standard deviations
 
 
 class Problem:
-    """One batch of observations with all that a sampler needs to explain them.
+    """A batch of observations with everything a sampler needs.
 
-    Its rows may be several chains of one item; network evaluations are counted here and nowhere
-    else, for each item.
+    The batch may hold several chains of one item. Network evaluations are counted here and nowhere
+    else, per item.
 
     Args:
         priors: One per source.
-        mixing: How sources became the observation.
+        mixing: How the sources became the observation.
         observation: m, (batch, *observed).
-        noise: The batch's random numbers.
-        items: The item that each row belongs to, (batch,); every row is one of its own by default.
-        spent: Network evaluations spent on each item so far, (items,), added to in place.
+        noise: The random numbers of the batch.
+        items: The item that each chain belongs to, (batch,); by default every chain is an item of
+            its own.
+        evaluations: Network evaluations of each item so far, (items,); updated in place.
     """
 
     def __init__(
@@ -39,38 +41,36 @@ class Problem:
         noise: Noise,
         *,
         items: Tensor | None = None,
-        spent: Tensor | None = None,
+        evaluations: Tensor | None = None,
     ) -> None:
         self.priors, self.mixing = tuple(priors), mixing
         self.observation, self.noise = observation, noise
         self.items = torch.arange(len(observation)) if items is None else items
-        self.spent = torch.zeros(len(observation), dtype=torch.long) if spent is None else spent
+        if evaluations is None:
+            evaluations = torch.zeros(len(observation), dtype=torch.long)
+        self.evaluations = evaluations
         self._gain: Tensor | float | None = None
         self._groups: dict[int, list[int]] = {}
         for index, prior in enumerate(self.priors):
             self._groups.setdefault(id(prior), []).append(index)
 
-    def chains(self, rows: Tensor, count: int, seeds: Sequence[int]) -> Problem:
-        """The same problem with `count` chains for each of some rows, on the same account.
+    def chains(self, index: Tensor, count: int, seeds: Sequence[int]) -> Problem:
+        """The same problem with `count` chains for each selected entry of the batch.
 
         Args:
-            rows: (n,), indices of rows.
+            index: (n,), positions in the batch.
+            count: Chains for each of them.
             seeds: One per chain, n * count of them.
         """
-        many = rows.repeat_interleave(count)
+        repeated = index.repeat_interleave(count)
         return Problem(
             self.priors,
-            self.mixing.rows(many),
-            self.observation[many],
+            self.mixing.select(repeated),
+            self.observation[repeated],
             Noise(seeds),
-            items=self.items[many],
-            spent=self.spent,
+            items=self.items[repeated],
+            evaluations=self.evaluations,
         )
-
-    @property
-    def evaluations(self) -> int:
-        """The most network evaluations spent on any item."""
-        return int(self.spent.max())
 
     @property
     def state_shape(self) -> tuple[int, ...]:
@@ -79,67 +79,67 @@ class Problem:
 
     @property
     def sigma_range(self) -> tuple[float, float]:
-        """The noise levels that every prior answers for."""
+        """The noise levels that all priors support."""
         return max(p.sigma_min for p in self.priors), min(p.sigma_max for p in self.priors)
 
     @property
     def std(self) -> float:
-        """The smallest spread of any prior."""
+        """The smallest standard deviation of any prior."""
         return min(p.std for p in self.priors)
 
     @property
     def gain(self) -> Tensor | float:
-        """How strongly the sources show in what is observed (`Mixing.gain`)."""
+        """The weight of a source in the observation (`Mixing.gain`)."""
         if self._gain is None:
             self._gain = self.mixing.gain(self.empty())
         return self._gain
 
     @property
-    def unit(self) -> float:
-        """The width of the range of values, or what stands for it where there is none."""
+    def value_width(self) -> float:
+        """The width of the value range; 10/3 standard deviations for unbounded priors."""
         widths = [
-            p.high - p.low if p.low is not None and p.high is not None else _WIDE * p.std
+            _UNBOUNDED_WIDTH * p.std if p.low is None or p.high is None else p.high - p.low
             for p in self.priors
         ]
         return max(widths)
 
-    def sigma(self, spreads: float) -> float:
-        """A noise level from its multiple of the priors' spread, clipped to what they know.
+    def sigma(self, stds: float) -> float:
+        """A noise level in standard deviations of the priors, clamped to the range they support.
 
-        Where spreads differ, the largest counts for levels above it and the smallest below, so that
-        a schedule begins above all sources and ends below.
+        Where these differ, the largest counts for levels of at least 1 and the smallest below, so
+        that a schedule starts above all sources and ends below.
         """
-        pick = max if spreads >= 1 else min
+        pick = max if stds >= 1 else min
         low, high = self.sigma_range
-        return min(max(spreads * pick(p.std for p in self.priors), low), high)
+        return min(max(stds * pick(p.std for p in self.priors), low), high)
 
-    def levels(self, given: Sequence[float | None], spreads: Sequence[float]) -> list[float]:
-        """Falling noise levels: those given, and where None the default in spreads.
+    def noise_levels(self, sigmas: Sequence[float | None], stds: Sequence[float]) -> list[float]:
+        """Falling noise levels: the given ones, and defaults where None.
 
-        A given level outside of what the priors know is refused; a default is clipped to it, and to
-        what is given beside it.
+        A given level outside of the range that the priors support raises; a default is clamped to
+        that range and to the given levels.
+
+        Args:
+            sigmas: The levels from the first to the last; None for the default.
+            stds: The defaults, in standard deviations of the priors.
         """
-        for value in given:
-            if value is not None:
-                self.check_sigma(value)
-        fixed = [value for value in given if value is not None]
-        if any(a < b for a, b in itertools.pairwise(fixed)):
+        given = [value for value in sigmas if value is not None]
+        self.check_sigma(*given)
+        if any(a < b for a, b in itertools.pairwise(given)):
             raise BasisError(
                 "noise levels must fall from sigma_max to sigma_min, not "
-                + ", ".join(f"{value:g}" for value in fixed)
+                + ", ".join(f"{value:g}" for value in given)
             )
-        found: list[float] = []
-        for place, (value, multiple) in enumerate(zip(given, spreads, strict=True)):
+        levels: list[float] = []
+        for index, (value, default) in enumerate(zip(sigmas, stds, strict=True)):
             if value is None:
-                value = self.sigma(multiple)
-                below = [v for v in given[place + 1 :] if v is not None]
-                value = max([value, *below])
-                value = min([value, *found[-1:]])
-            found.append(value)
-        return found
+                below = [v for v in sigmas[index + 1 :] if v is not None]
+                value = min([max([self.sigma(default), *below]), *levels[-1:]])
+            levels.append(value)
+        return levels
 
     def check_sigma(self, *sigmas: float) -> None:
-        """Refuses noise levels that a prior was not trained for."""
+        """Raises for noise levels that a prior does not support."""
         low, high = self.sigma_range
         for sigma in sigmas:
             if not low * (1 - 1e-6) <= sigma <= high * (1 + 1e-6):
@@ -149,7 +149,7 @@ class Problem:
                 )
 
     def empty(self) -> Tensor:
-        """An unfilled state, in the observation's precision and place."""
+        """An uninitialized state with the dtype and device of the observation."""
         o = self.observation
         return torch.empty(self.state_shape, dtype=o.dtype, device=o.device)
 
@@ -164,42 +164,40 @@ class Problem:
         """x between the bounds of its priors."""
         return clamp(x, *self.bounds(x))
 
-    def bounds(self, x: Tensor) -> tuple[Tensor | float | None, Tensor | float | None]:
+    def bounds(self, x: Tensor) -> tuple[Bound, Bound]:
         """Bounds of the sources: numbers or None where all agree, else tensors that broadcast."""
         return (
             self._bound([p.low for p in self.priors], x, -torch.inf),
             self._bound([p.high for p in self.priors], x, torch.inf),
         )
 
-    def _bound(
-        self, values: list[float | None], x: Tensor, otherwise: float
-    ) -> Tensor | float | None:
+    def _bound(self, values: list[float | None], x: Tensor, unbounded: float) -> Bound:
         if all(value == values[0] for value in values):
             return values[0]
-        filled = [otherwise if value is None else value for value in values]
+        filled = [unbounded if value is None else value for value in values]
         return torch.tensor(filled, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.ndim - 2))
 
     def denoise(self, x: Tensor, sigma: float) -> Tensor:
-        """Each source's E[clean | noisy], (batch, sources, ...); a call per distinct prior."""
-        return self._each(lambda prior, y: (prior.denoise(y, sigma),), x)[0]
+        """E[clean | noisy] of each source, (batch, sources, ...); one call per distinct prior."""
+        return self._call(lambda prior, y: (prior.denoise(y, sigma),), x)[0]
 
     def moments(self, x: Tensor, sigma: float) -> tuple[Tensor, Tensor]:
-        """Each source's mean and variance given the noisy one, both (batch, sources, ...)."""
-        mean, variance = self._each(lambda prior, y: prior.moments(y, sigma), x)
+        """Mean and variance of each source given the noisy one, both (batch, sources, ...)."""
+        mean, variance = self._call(lambda prior, y: prior.moments(y, sigma), x)
         return mean, variance
 
     @property
-    def draws_together(self) -> bool:
-        """Whether every prior knows how its values move together, and the mixing goes by it."""
+    def correlated(self) -> bool:
+        """Whether all priors know the correlations of values and the mixing can use them."""
         if any(prior.spectrum is None for prior in self.priors):
             return False
-        any_state = self.empty()
-        return self.mixing.correlated(any_state, any_state[0]) is not None
+        state = self.empty()
+        return self.mixing.correlated(state, state[0]) is not None
 
     def spectra(self, sigma: float) -> Tensor | None:
         """Variance of each frequency given noise of this level, (sources, channels, *size).
 
-        Where that of independent values is one; None where a prior does not know it.
+        In units of the variance of independent values; None where a prior does not know it.
         """
         found = [
             prior.spectrum.at(sigma / prior.std, prior.shape)
@@ -209,7 +207,7 @@ class Problem:
         return torch.stack(found) if len(found) == len(self.priors) else None
 
     def score(self, x: Tensor, sigma: float) -> Tensor:
-        """Each source's grad log p_sigma, (batch, sources, ...)."""
+        """grad log p_sigma of each source, (batch, sources, ...)."""
         return (self.denoise(x, sigma) - x) / sigma**2
 
     def log_prob(self, x: Tensor, sigma: float) -> Tensor:
@@ -221,26 +219,26 @@ class Problem:
         return total
 
     def likelihood_score(self, x: Tensor, noise: float) -> Tensor:
-        """The log-likelihood's gradient times the noise variance: A^T (m - A x) without limits."""
-        return self.mixing.adjoint(self.mixing.pull(x, self.observation, noise))
+        """Gradient of the log-likelihood times the noise variance; without limits A^T (m - A x)."""
+        return self.mixing.adjoint(self.mixing.likelihood_residual(x, self.observation, noise))
 
-    def _each(
+    def _call(
         self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor
     ) -> Sequence[Tensor]:
-        """Asks every distinct prior once, with all its sources folded into the batch."""
+        """Calls every distinct prior once, with all its sources folded into the batch."""
         self.count(sum(prior.cost for prior in self.priors), len(x))
         if len(self._groups) == 1:
             return [out.view(x.shape) for out in call(self.priors[0], x.flatten(0, 1))]
-        outs: list[Tensor] = []
+        results: list[Tensor] = []
         for indices in self._groups.values():
             part = x[:, indices]
-            answers = call(self.priors[indices[0]], part.flatten(0, 1))
-            outs = outs or [torch.empty_like(x) for _ in answers]
-            for out, answer in zip(outs, answers, strict=True):
-                out[:, indices] = answer.view(part.shape)
-        return outs
+            outputs = call(self.priors[indices[0]], part.flatten(0, 1))
+            results = results or [torch.empty_like(x) for _ in outputs]
+            for result, output in zip(results, outputs, strict=True):
+                result[:, indices] = output.view(part.shape)
+        return results
 
-    def count(self, cost: int, rows: int) -> None:
-        """Counts a call on so many rows, which may hold several candidates of every row here."""
-        each = cost * (rows // len(self.items))
-        self.spent.index_add_(0, self.items, torch.full_like(self.items, each))
+    def count(self, cost: int, batch: int) -> None:
+        """Adds the evaluations of a call on a batch, a multiple of this problem's own."""
+        each = cost * (batch // len(self.items))
+        self.evaluations.index_add_(0, self.items, torch.full_like(self.items, each))

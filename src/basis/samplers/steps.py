@@ -1,4 +1,4 @@
-"""Steps that samplers share: the first guess, the posterior mean, and the end of a separation."""
+"""Steps that samplers share: initial guess, clean sample, Langevin step, final projection."""
 
 from __future__ import annotations
 
@@ -10,118 +10,119 @@ from torch import Tensor
 from basis.samplers.problem import Problem
 from basis.samplers.sampler import check_finite
 
-_SURE = 1e-8  # the least variance, in squared spreads
-_MET = 1 / 3000  # the largest residual that counts as none, in spreads
+_LEAST_VARIANCE = 1e-8  # in squared standard deviations of the prior
+_TOLERANCE = 1 / 3000  # residual of an exact observation, in standard deviations of the prior
 
 
-def first_guess(problem: Problem) -> Tensor:
-    """Clean sources before anything is known: typical values that meet the mixture.
-
-    (batch, k, channels, *size).
-    """
+def initial_guess(problem: Problem) -> Tensor:
+    """The priors' typical values projected onto the observation, (batch, k, channels, *size)."""
     return problem.mixing.project(problem.center(), problem.observation)
 
 
-def at_least_sure(variance: Tensor, spread: float) -> Tensor:
-    """A variance, of any shape, with a least value: a prior that is sure still leaves a way."""
-    return variance.clamp_min(_SURE * spread**2)
+def clamp_variance(variance: Tensor, std: float) -> Tensor:
+    """A variance, of any shape, that is at least 1e-8 std^2, so that projections stay possible."""
+    return variance.clamp_min(_LEAST_VARIANCE * std**2)
 
 
-def condition(
-    problem: Problem,
-    drawn: Tensor,
-    variance: Tensor,
-    temperature: float = 0.0,
-    *,
-    mean: Tensor | None = None,
-) -> Tensor:
-    """Moves draws of N(mean, variance) onto the mixture: draws of that Gaussian given the
-    mixture.
-
-    Args:
-        problem: Its mixing and observation.
-        drawn: The draws, or the mean itself where temperature is 0.
-        variance: Of every value.
-        temperature: Whether anything was drawn.
-        mean: What was drawn about, for mixings with limits: what was observed before these is drawn
-            as well, as far from its mean as the draws of the sources are.
-    """
-    mixing, observed = problem.mixing, problem.observation
-    variance = at_least_sure(variance, problem.std)
-    own = _own_noise(problem, temperature)
-    if mixing.limited and temperature and mean is not None:
-        std, centre = mixing.spread(drawn, variance), mixing.exact(mean)
-        made = mixing.exact(drawn) if own is None else mixing.exact(drawn) + own
-        observed = mixing.latent(observed, centre, std, (made - centre) / std)
-        mixing = mixing.exact
-    return mixing.posterior_mean(drawn, observed if own is None else observed - own, variance)
-
-
-def _own_noise(problem: Problem, temperature: float) -> Tensor | None:
-    """A draw of the observation's own noise, which belongs to one of the sources (Matheron's
-    rule); None where nothing is drawn.
-    """
-    if not (problem.mixing.noise and temperature):
-        return None
-    return temperature * problem.mixing.noise * problem.noise.normal(problem.observation)
-
-
-def draw_clean(
+def sample_clean(
     problem: Problem,
     x: Tensor,
     sigma: float,
     temperature: float,
     *,
-    together: bool = False,
-    even: float = 0.0,
+    correlated: bool = False,
+    variance_shrinkage: float = 0.0,
 ) -> Tensor:
-    """A draw of the clean signals given the noisy ones and the mixture, to second order.
+    """A draw of the clean sources given the noisy ones and the observation, to second order.
 
-    x and what is returned are (batch, k, channels, *size). At temperature 0 it is their mean,
-    `posterior_denoise`. Values are drawn `together` where the priors know how they move
-    (`problem.spectra`), and each for itself otherwise. Variances are brought to that share
-    (`even`) of the way, on logarithmic axes, to what they are on average over the sources.
+    The prior's mean and diagonal variance V of the clean sources make a Gaussian, which is
+    conditioned on the observation in closed form. At temperature 0 this is its mean,
+
+        E[x | noisy, m] = mean + V A^T (A V A^T + tau^2)^-1 (m - A mean),
+
+    TMPD (Boys et al. 2023, arXiv:2310.06721) with a variance that the prior has learned instead of
+    one differentiated from its network.
+
+    Args:
+        problem: The problem.
+        x: Noisy sources, (batch, k, channels, *size), the shape of the result.
+        sigma: Their noise level.
+        temperature: Scale of the noise of the draw.
+        correlated: Whether to draw correlated values where the priors and the mixing allow it.
+        variance_shrinkage: How far variances are moved, on a logarithmic scale, to their mean over
+            the sources; from 0 to 1.
     """
     mean, variance = problem.moments(x, sigma)
-    if even:
-        common = at_least_sure(variance.mean(dim=1, keepdim=True), problem.std)
-        variance = at_least_sure(variance, problem.std) ** (1 - even) * common**even
-    if together and (spectra := problem.spectra(sigma)) is not None:
-        std = at_least_sure(variance, problem.std).sqrt()
+    if variance_shrinkage:
+        common = clamp_variance(variance.mean(dim=1, keepdim=True), problem.std)
+        own = clamp_variance(variance, problem.std)
+        variance = own ** (1 - variance_shrinkage) * common**variance_shrinkage
+    if correlated and (spectra := problem.spectra(sigma)) is not None:
+        std = clamp_variance(variance, problem.std).sqrt()
         joint = problem.mixing.correlated(std, spectra)
         if joint is not None:
-            drawn = mean
+            sample = mean
             if temperature:
-                drawn = mean + temperature * joint.colour(problem.noise.normal(x))
-            own = _own_noise(problem, temperature)
-            observed = problem.observation
-            return joint.given(drawn, observed if own is None else observed - own)
-    drawn = mean
+                sample = mean + temperature * joint.correlate(problem.noise.normal(x))
+            noise = _observation_noise(problem, temperature)
+            return joint.posterior_mean(sample, _without(problem.observation, noise))
+    sample = mean
     if temperature:
-        noise = problem.noise.normal(x)
-        drawn = torch.addcmul(mean, variance.sqrt(), noise, value=temperature)
-    return condition(problem, drawn, variance, temperature, mean=mean)
+        normal = problem.noise.normal(x)
+        sample = torch.addcmul(mean, variance.sqrt(), normal, value=temperature)
+    return _condition(problem, mean, sample, variance, temperature)
+
+
+def _condition(
+    problem: Problem, mean: Tensor, sample: Tensor, variance: Tensor, temperature: float
+) -> Tensor:
+    """A draw of N(mean, variance) moved onto the observation: a draw of the conditional Gaussian.
+
+    For mixings with limits the observation before the limits is drawn too, with the same quantile
+    as that of the sources' draw.
+    """
+    mixing, m = problem.mixing, problem.observation
+    variance = clamp_variance(variance, problem.std)
+    noise = _observation_noise(problem, temperature)
+    if mixing.limited and temperature:
+        std, center = mixing.output_std(sample, variance), mixing.unlimited(mean)
+        output = mixing.unlimited(sample)
+        output = output if noise is None else output + noise
+        m = mixing.sample_unlimited(m, center, std, (output - center) / std)
+        mixing = mixing.unlimited
+    return mixing.posterior_mean(sample, _without(m, noise), variance)
+
+
+def _observation_noise(problem: Problem, temperature: float) -> Tensor | None:
+    """A draw of the observation noise (Matheron's rule), or None where there is none."""
+    if not (problem.mixing.noise and temperature):
+        return None
+    return temperature * problem.mixing.noise * problem.noise.normal(problem.observation)
+
+
+def _without(observation: Tensor, noise: Tensor | None) -> Tensor:
+    return observation if noise is None else observation - noise
 
 
 class LangevinSteps:
     """Steps of Langevin dynamics on p_sigma(x) N(m; A x, gamma^2), preconditioned by the mixing.
 
-    A step is that of a Gaussian given the mixture,
+    A step is that of a Gaussian given the observation,
 
         x + P (score + A^T (m - A x) / gamma^2) + sqrt(2 P) noise,
         P = (1 / eta + A^T A / gamma^2)^-1,   eta = rate sigma^2,   gamma^2 = g^2 sigma^2 / weight,
 
-    which the mixing applies in closed form; g is its gain, so that a mixture of halves is pulled at
-    as the sum itself is. The noise is the mean of a step's own and of the one before (Leimkuhler &
-    Matthews 2013, Applied Mathematics Research eXpress), which leaves a Gaussian its variance
-    however large the steps are: with independent noise a rate of 1 doubles it along directions
-    in which the prior's signals do not spread. Without noise (temperature 0) the steps climb to
-    the mode.
+    which the mixing applies in closed form; g is its gain, so that the scale of the observation
+    does not matter. The noise is the mean of this step's noise and the previous one's (Leimkuhler &
+    Matthews 2013, Applied Mathematics Research eXpress), which gives a Gaussian its exact variance
+    however large the steps are: with independent noise a rate of 1 doubles the variance along
+    directions in which the prior has little. Without noise (temperature 0) the steps climb to the
+    mode.
 
     Args:
-        problem: What is sampled.
+        problem: The problem.
         rate, weight: As above.
-        temperature: Scales the noise.
+        temperature: Scale of the noise.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class LangevinSteps:
     ) -> None:
         self.problem, self.rate, self.weight = problem, rate, weight
         self.temperature = temperature
-        self._before: tuple[Tensor, Tensor] | None = None
+        self._previous: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, x: Tensor, sigma: float) -> Tensor:
         """One step from x, (batch, k, channels, *size), with one call of the network."""
@@ -137,61 +138,49 @@ class LangevinSteps:
         eta = self.rate * sigma**2
         gamma = (problem.gain**2 * (sigma**2 / self.weight) + mixing.noise**2) ** 0.5
         moved = x + eta * problem.score(x, sigma)
-        # With limits, gradient and curvature of the likelihood at x are those of another
-        # observation.
-        m, wide = mixing.local(x, problem.observation, gamma)
+        m, gamma = mixing.gaussian_likelihood(x, problem.observation, gamma)
         if self.temperature:
-            of_x, of_m = self._noise(x, m)
-            moved.add_(of_x, alpha=self.temperature * math.sqrt(2 * eta))
-            m = m + self.temperature * math.sqrt(2) * wide * of_m
-        return mixing.exact.posterior_mean(moved, m, eta, noise=wide)
+            noise_x, noise_m = self._noise(x, m)
+            moved.add_(noise_x, alpha=self.temperature * math.sqrt(2 * eta))
+            m = m + self.temperature * math.sqrt(2) * gamma * noise_m
+        return mixing.unlimited.posterior_mean(moved, m, eta, noise=gamma)
 
     def _noise(self, x: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
-        """The means of this step's noise and the last one's, in the shapes of x and of m."""
+        """The means of this step's noise and the previous one's, in the shapes of x and of m."""
 
-        def draw() -> tuple[Tensor, Tensor]:
+        def normal() -> tuple[Tensor, Tensor]:
             return self.problem.noise.normal(x), self.problem.noise.normal(m)
 
-        before = draw() if self._before is None else self._before
-        self._before = own = draw()
-        return (own[0] + before[0]) / 2, (own[1] + before[1]) / 2
+        previous = normal() if self._previous is None else self._previous
+        self._previous = current = normal()
+        return (current[0] + previous[0]) / 2, (current[1] + previous[1]) / 2
 
 
-def posterior_denoise(problem: Problem, x: Tensor, sigma: float) -> Tensor:
-    """E[clean | noisy = x, mixture] to second order; shapes as in `Problem.denoise`.
+def denoise_and_project(
+    problem: Problem, x: Tensor, sigma: float, *, checked: bool = True
+) -> Tensor:
+    """Removes noise of level sigma and projects onto the observation, sources in their range.
 
-    Given the mixture, the clean signal's mean is the prior's own moved by the closed form of a
-    Gaussian of diagonal variance,
-
-        E[x | noisy, m] = mean + V A^T (A V A^T + tau^2)^-1 (m - A mean),
-
-    which is TMPD (Boys et al. 2023, arXiv:2310.06721) with a variance that the prior has learned
-    instead of one differentiated from its network. A posterior denoiser is a denoiser, so that any
-    solver of the diffusion can run it.
+    Args:
+        problem: The problem.
+        x: Noisy sources, (batch, k, channels, *size), the shape of the result.
+        sigma: Their noise level.
+        checked: Whether values that are not finite raise.
     """
-    return draw_clean(problem, x, sigma, 0.0)
-
-
-def finish(problem: Problem, x: Tensor, sigma: float, *, checked: bool = True) -> Tensor:
-    """Takes off noise of level sigma and meets the observation, sources in their range.
-
-    What is missing from the mixture goes to the places that the priors are least sure of. x and
-    what is returned are (batch, k, channels, *size). What blew up is refused where it is `checked`.
-    """
-    clean = posterior_denoise(problem, x, sigma)
+    clean = sample_clean(problem, x, sigma, 0.0)
     if checked:
         check_finite(clean)
-    return settle(problem, clean)
+    return project_into_range(problem, clean)
 
 
-def settle(problem: Problem, x: Tensor) -> Tensor:
-    """x, (batch, k, channels, *size), in the priors' range, meeting an exact observation exactly.
+def project_into_range(problem: Problem, x: Tensor) -> Tensor:
+    """x, (batch, k, channels, *size), in the priors' range and on an exact observation.
 
-    A noisy observation is left as near as x comes.
+    With observation noise x is only clamped.
     """
     if problem.mixing.noise:
         return problem.clamp(x)
     low, high = problem.bounds(x)
     return problem.mixing.project_box(
-        x, problem.observation, low, high, tolerance=_MET * problem.std
+        x, problem.observation, low, high, tolerance=_TOLERANCE * problem.std
     )

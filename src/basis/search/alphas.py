@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from basis.mixings.mixing import Mixing
-from basis.mixings.per_item import WeightedMixing
+from basis.mixings.per_item import PerItemMixing
 from basis.priors.prior import Prior
 from basis.progress import Progress
 from basis.samplers.noise import Noise, item_seeds
 from basis.samplers.problem import Problem
 from basis.samplers.sampler import geometric
-from basis.samplers.steps import finish
+from basis.samplers.steps import denoise_and_project
 from basis.search.plausibility import energy, judged_levels
 
 CHAINS, STEPS, CLIMB = 3, 36, 12
@@ -94,14 +94,14 @@ def _find(
     spent = torch.zeros(len(m), dtype=torch.long)
     start = _first_guesses(m, priors, given)
     noise = Noise([seed for row in seeds for seed in row])
-    problem = Problem(priors, WeightedMixing(start), m[items], noise, items=items, spent=spent)
+    problem = Problem(priors, PerItemMixing(start), m[items], noise, items=items, evaluations=spent)
     x = problem.mixing.project(problem.center(), problem.observation)
     first, turn, last = (problem.sigma(s) for s in (3, 7 / 6, 1 / 3))
     levels = [*geometric(first, turn, STEPS + 1), *geometric(turn, last, CLIMB + 1)[1:]]
     x = x + first * problem.noise.normal(x)
     for step, (sigma, lower) in enumerate(itertools.pairwise(levels)):
         mean, variance = problem.moments(x, sigma)
-        problem.mixing = WeightedMixing(_regress(problem, mean, given))
+        problem.mixing = PerItemMixing(_regress(problem, mean, given))
         if step < STEPS:  # above, modes are drawn; below, the best of one is climbed to
             mean = mean + variance.sqrt() * problem.noise.normal(x)
         least = 1e-8 * problem.std**2
@@ -112,8 +112,8 @@ def _find(
             progress(Progress(step + 1, STEPS + CLIMB, lower, state))
     mean, _ = problem.moments(x, levels[-1])
     alphas = _regress(problem, mean, given)
-    problem.mixing = WeightedMixing(alphas)
-    sources = finish(problem, x, levels[-1])
+    problem.mixing = PerItemMixing(alphas)
+    sources = denoise_and_project(problem, x, levels[-1])
     energies = _energies(problem, sources)
     best = energies.view(len(m), CHAINS).argmin(dim=1) + CHAINS * torch.arange(len(m))
     chosen = problem.chains(best, 1, [row[0] for row in seeds])
@@ -149,7 +149,7 @@ def _first_guesses(m: Tensor, priors: Sequence[Prior], given: Sequence[float | N
 def _regress(problem: Problem, means: Tensor, given: Sequence[float | None]) -> Tensor:
     """The weights that make the observation of the sources' means best, (rows, sources)."""
     mixing: Mixing = problem.mixing
-    assert isinstance(mixing, WeightedMixing)
+    assert isinstance(mixing, PerItemMixing)
     before = mixing.alphas
     x, y = means.flatten(2).double().cpu(), problem.observation.flatten(1).double().cpu()
     free = [i for i, a in enumerate(given) if a is None]

@@ -59,7 +59,7 @@ class Round:
     @property
     def calls(self) -> int:
         """Network calls per source: every step, and one to take off the last noise."""
-        return self.chains * (self.sampler.calls + self.finish)
+        return self.chains * (self.sampler.evaluations + self.finish)
 
     def settings(self) -> dict[str, Any]:
         """What a run's record says of the round."""
@@ -117,7 +117,7 @@ class Plan:
     def steps(self) -> int:
         """Sampling steps when no mixture stops early."""
         last = [r for r in (self.polish, self.draws) if r]
-        return sum(r.sampler.total for r in (*self.rounds, *last))
+        return sum(r.sampler.total_steps for r in (*self.rounds, *last))
 
     @property
     def widest(self) -> int:
@@ -255,12 +255,24 @@ def _one_draw(calls: int) -> Plan:
     """
     steps = max(1, calls - 1)
     cooling = min(1.0, _TOO_HOT / steps)
-    return Plan((Round(1, Gibbs(steps=steps, bend=_DRAWN_BEND, cooling=cooling, even=_EVEN)),))
+    return Plan(
+        (
+            Round(
+                1,
+                Gibbs(
+                    steps=steps,
+                    schedule_power=_DRAWN_BEND,
+                    temperature_decay=cooling,
+                    variance_shrinkage=_EVEN,
+                ),
+            ),
+        )
+    )
 
 
 def _search(steps: int) -> Gibbs:
     """Chains that stop where modes are decided: what is below is the polish's."""
-    return Gibbs(steps=max(1, steps), share=1.0, together=False)
+    return Gibbs(steps=max(1, steps), gibbs_fraction=1.0, correlated=False)
 
 
 def _decisive(steps: int) -> Gibbs:
@@ -269,7 +281,7 @@ def _decisive(steps: int) -> Gibbs:
     What belongs to which source is decided at the largest noise levels, where most of the steps go;
     towards the end draws come nearer to means, since the climb needs a mode and no sample of it.
     """
-    return replace(_search(steps), bend=_BEND, cooling=_COOLING)
+    return replace(_search(steps), schedule_power=_BEND, temperature_decay=_COOLING)
 
 
 def _climb(steps: int) -> Round:

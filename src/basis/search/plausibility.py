@@ -185,7 +185,7 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdic
 def misfits(problem: Problem, sources: Tensor) -> Tensor:
     """What sources leave of the mixture, in units of what is too much: (batch,)."""
     left = metrics.rms(problem.mixing.residual(sources, problem.observation)).cpu()
-    return left / (MET * problem.unit + 2 * problem.mixing.noise)
+    return left / (MET * problem.value_width + 2 * problem.mixing.noise)
 
 
 def saturated(problem: Problem) -> Tensor:
@@ -200,10 +200,10 @@ def saturated(problem: Problem) -> Tensor:
     mixing = problem.mixing
     if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
-    _, high = problem.mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
+    _, high = problem.mixing.output_range(min(lows), max(highs))  # type: ignore[type-var]
     if high is None:
         return none
     most, white = seen.amax(dim=1), max(h for h in highs if h is not None)
     ties = (seen == most[:, None]).sum(dim=1)
-    at_white = (most - white).abs() <= MET * problem.unit
+    at_white = (most - white).abs() <= MET * problem.value_width
     return (ties >= max(_TIES, _TIED * seen.shape[1])) & at_white & (most < _INNER * high)

@@ -131,12 +131,12 @@ def exchangeable(priors: Sequence[Prior], mixing: Mixing) -> Tensor:
     """Which sources can be exchanged with which, by prior and mixing: (sources, sources) of
     bool.
     """
-    return mixing.alike & same_prior(priors)
+    return mixing.interchangeable & same_prior(priors)
 
 
 def needs_order(priors: Sequence[Prior], mixing: Mixing) -> bool:
     """Whether sources that the mixing treats alike have different priors."""
-    return bool((mixing.alike & ~same_prior(priors)).any())
+    return bool((mixing.interchangeable & ~same_prior(priors)).any())
 
 
 def align(x: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def align(x: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     # An exchange that is not allowed is farther than anything that is.
     far = distance.sum() + 1
     distance = distance + far * (~allowed).to(distance)
-    order = metrics.match(-distance)
+    order = metrics.best_permutation(-distance)
     return torch.stack([item[o] for item, o in zip(x, order, strict=True)])
 
 
@@ -174,6 +174,6 @@ def by_prior(
     for turn in range(k):
         for place in range(k):
             costs[:, (place + turn) % k, place] = energy[:, turn, place]
-    costs = costs.masked_fill(~problem.mixing.alike.to(costs.device), 1e12)
-    order = metrics.match(-costs)
+    costs = costs.masked_fill(~problem.mixing.interchangeable.to(costs.device), 1e12)
+    order = metrics.best_permutation(-costs)
     return torch.stack([item[o] for item, o in zip(x, order, strict=True)])

@@ -19,7 +19,7 @@ from basis.progress import Progress
 from basis.samplers.noise import Noise, item_seeds
 from basis.samplers.problem import Problem
 from basis.samplers.sampler import check_finite
-from basis.samplers.steps import finish, settle
+from basis.samplers.steps import denoise_and_project, project_into_range
 from basis.search.plan import Plan, Round
 from basis.search.plausibility import Verdict, judge
 from basis.search.ranking import align, by_prior, exchangeable, needs_order
@@ -167,7 +167,7 @@ class Search:
         finished = (plan.polish or plan.rounds[-1]).finish
         verdict = judge(problem, best, finished=finished) if plan.verdict else None
         samples = self._aligned(samples, best)
-        return Found(best, samples, energies, problem.spent, verdict, self._kept())
+        return Found(best, samples, energies, problem.evaluations, verdict, self._kept())
 
     def _polish(self, r: Round, best: Tensor) -> Tensor:
         """The mean of chains about the best, and the best itself where one of them ran away.
@@ -175,7 +175,7 @@ class Search:
         A prior may answer with ever larger values on signals that carry no noise.
         """
         drawn = self._draw(r, "polish", torch.arange(len(best)), best, checked=False)
-        mean = settle(self.problem, self._aligned(drawn.nan_to_num(), best).mean(dim=1))
+        mean = project_into_range(self.problem, self._aligned(drawn.nan_to_num(), best).mean(dim=1))
         stayed = torch.isfinite(drawn).flatten(1).all(dim=1)
         return torch.where(per_item(stayed, best).bool(), mean, best)
 
@@ -199,11 +199,11 @@ class Search:
         Where sources are put in the order that their priors prefer, that is done with the mean:
         chains that settled in different orders must not be averaged as they are.
         """
-        allowed = self.problem.mixing.alike if self.plan.order else self.allowed
+        allowed = self.problem.mixing.interchangeable if self.plan.order else self.allowed
         mean = drawn[:, 0]
         for _ in range(3):  # the order that suits a mean better than the first of them
             mean = self._aligned(drawn, mean, allowed).mean(dim=1)
-        return settle(problem, mean) if settled else mean
+        return project_into_range(problem, mean) if settled else mean
 
     def _draw(
         self, r: Round, label: str, active: Tensor, best: Tensor | None, *, checked: bool = True
@@ -221,16 +221,16 @@ class Search:
             if self.keep and state.level_done:
                 self.kept[state.sigma] = chains
             self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma, chains)
-        self.steps_done += r.sampler.total
+        self.steps_done += r.sampler.total_steps
         if checked:
             check_finite(state.x)
         if r.finish:
-            x = finish(problem, state.x, state.sigma, checked=checked)
+            x = denoise_and_project(problem, state.x, state.sigma, checked=checked)
         else:
             x = problem.clamp(state.x)
         if not checked:
             away = (state.x - problem.center()).abs().flatten(1).amax(dim=1)
-            x[~(away < _FAR * problem.unit)] = torch.nan
+            x[~(away < _FAR * problem.value_width)] = torch.nan
         return x.unflatten(0, (len(active), r.chains))
 
     def _ordered(self, samples: Tensor) -> Tensor:

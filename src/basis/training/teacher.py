@@ -14,7 +14,7 @@ from basis.nn.energy import Energy
 from basis.nn.kinds import Family
 from basis.priors.prior import Prior
 from basis.samplers.gibbs import Gibbs
-from basis.samplers.steps import at_least_sure
+from basis.samplers.steps import clamp_variance
 from basis.store.loading import load_prior
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
@@ -185,7 +185,7 @@ class Visited:
         self, images: Tensor, count: int, spread: float, sigma_min: float, sigma_max: float
     ) -> None:
         self.images, self.count, self.spread = images, count, spread
-        multiples = (Gibbs.spreads[0], _TURN, Gibbs.spreads[1])
+        multiples = (Gibbs.default_range[0], _TURN, Gibbs.default_range[1])
         first, turn, last = (min(max(k * spread, sigma_min), sigma_max) for k in multiples)
         above, below = Gibbs().noise_levels(first, turn, last)
         self.levels = torch.tensor(above[:-1] + below)
@@ -220,7 +220,7 @@ class Visited:
         """One step of every chain, by means and variances of the clean signals at `states()`."""
         t = self.tensors
         mean, variance = (part.view_as(t["state"]) for part in (mean.cpu(), variance.cpu()))
-        variance = at_least_sure(variance, self.spread)
+        variance = clamp_variance(variance, self.spread)
         drawn = mean + variance.sqrt() * torch.randn(mean.shape)
         clean = self.mixing.posterior_mean(drawn, t["mixture"], variance)
         t["place"] = t["place"] + 1

@@ -107,8 +107,12 @@ def exact_calibrations(
     own = GaussianMixture(patterns, torch.full((3,), 0.02, dtype=torch.float64))
     kinds: list[tuple[str, list[Prior], Mixing]] = [
         ("two textures", [*textures], mixture((1.0, 1.0))),
-        ("two textures, noise 0.3", [*textures], mixture((1.0, 1.0)).noisy(0.3)),
-        ("two patterns of one prior, noise 0.1", [own, own], mixture((1.0, 0.8)).noisy(0.1)),
+        ("two textures, noise 0.3", [*textures], mixture((1.0, 1.0)).replace(noise=0.3)),
+        (
+            "two patterns of one prior, noise 0.1",
+            [own, own],
+            mixture((1.0, 0.8)).replace(noise=0.1),
+        ),
     ]
     rows = []
     for name, priors, mixing in kinds:

@@ -134,8 +134,14 @@ def separation_cost(prior: Prior, result: Result, truth: Tensor) -> SeparationCo
     """Cost and quality of a separation, beside the true sources (batch, k, *prior.shape)."""
     return SeparationCost(
         prior.name,
-        metrics.summarise(
-            metrics.psnr(result.sources, truth, prior.low, prior.high, peak=value_scale(prior))
+        metrics.summarize(
+            metrics.psnr(
+                result.sources,
+                truth,
+                (prior.low, prior.high),
+                peak=value_scale(prior),
+                permute=True,
+            )
         ),
         result.evaluations,
         result.seconds / len(truth),

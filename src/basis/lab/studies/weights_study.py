@@ -50,7 +50,10 @@ def weight_errors(truth: Tensor, alphas: Tensor, unknown: Result, known: Result)
     assert unknown.alphas is not None
     found, true = unknown.alphas.sort(dim=1).values, alphas.sort(dim=1).values
     off = (found - true).abs().amax(dim=1)
-    blind, told = metrics.psnr(unknown.sources, truth), metrics.psnr(known.sources, truth)
+    blind, told = (
+        metrics.psnr(unknown.sources, truth, permute=True),
+        metrics.psnr(known.sources, truth, permute=True),
+    )
     return WeightErrors(
         len(truth),
         off.median().item(),

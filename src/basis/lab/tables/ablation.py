@@ -38,7 +38,7 @@ def compute(ctx: Context, section: Section) -> None:
         psnr[sampler, steps] = done.psnr
         mean = mean_and_error(done.psnr)
         like = similarity(done.sources, truth)
-        median = f"{metrics.summarise(done.psnr).median:.2f}"
+        median = f"{metrics.summarize(done.psnr).median:.2f}"
         stuck = percentage(done.psnr < STUCK)
         rows.append((title, f"{steps}", mean, median, like, stuck, f"{count}"))
         if usual:

@@ -47,7 +47,7 @@ def compute(ctx: Context, section: Section) -> None:
         mixing = mixings.mixture((0.5, 0.5) if photos else (1.0, 1.0), truth.shape[2])
         settings = _SETTINGS[kind]
         average = mixings.mixture((0.5, 0.5), truth.shape[2])(truth)[:, None].expand_as(truth)
-        plain = metrics.psnr(average, truth)
+        plain = metrics.psnr(average, truth, permute=True)
         psnr = []
         for title, used in (("told nothing", both), ("told the classes", own)):
             done = separate_sources(ctx, used, truth, mixing, **settings)

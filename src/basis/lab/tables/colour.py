@@ -25,7 +25,7 @@ def compute(ctx: Context, section: Section) -> None:
     images = load_images(ctx.photos, "test", root=ctx.root)
     count = min(ctx.count(1024, most=10_000), len(images))
     truth = images.floats(torch.arange(count))[:, None]
-    mixing = mixings.grey(truth.shape[2])
+    mixing = mixings.grey(channels=truth.shape[2])
     grey = mixing(truth)[:, None].expand_as(truth)
     rows = PhotoRows(ctx, ("the grey photos", grey), truth, PAPER["grey"]["plain"])
 

@@ -39,7 +39,7 @@ def compute(ctx: Context, section: Section) -> None:
     truth = ctx.pairs(ctx.count(128), data=ctx.photos).sources
     mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
     average = mixing(truth)[:, None].expand_as(truth)
-    plain, count = metrics.psnr(average, truth), f"{len(truth):,}"
+    plain, count = metrics.psnr(average, truth, permute=True), f"{len(truth):,}"
     photos = distances(ctx, "the photos themselves", truth, ctx.photos)
     half = distances(ctx, "Average", average, ctx.photos)
     rows = [

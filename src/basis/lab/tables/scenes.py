@@ -33,7 +33,16 @@ def compute(ctx: Context, section: Section) -> None:
     classifier = scene_classifier(ctx)
     flows = ctx.all_priors([f"{name}-glow" for name in SCENES])
     average = mixing(truth)[:, None].expand_as(truth)
-    rows = [("Average", mean_and_error(metrics.psnr(average, truth)), "", "", "", f"{count}")]
+    rows = [
+        (
+            "Average",
+            mean_and_error(metrics.psnr(average, truth, permute=True)),
+            "",
+            "",
+            "",
+            f"{count}",
+        )
+    ]
     costs = {} if flows is None else {"photos as they are": _bits(flows, truth, ctx.seed)}
     for ending, title in (("", "score networks"), ("-glow", "flows")):
         priors = ctx.all_priors([name + ending for name in SCENES])
