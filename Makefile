@@ -1,25 +1,20 @@
-# `make demo` separates a few mixtures of digits; `make page` opens a page on which you do so
-# yourself; `make test` checks the whole package. All of them set up everything they need in .venv.
+# `make demo` separates a few mixtures of digits; `make page` opens the page in the browser;
+# `make test` checks the whole package. All of them create their environment in .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page page-pictures test test-slow check format docs pictures notebooks clean
+.PHONY: demo page page-pictures test check format docs pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
 
-# A page on this computer, opened in the browser.
 page: .venv/ready-page
 	$(BIN)/basis page --open
 
-# One process of one thread for each core: most tests are too small for threads.
+# One process with one thread per core: most tests are too small for threads.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 20
-
-# Tests that train for half a minute and more.
-test-slow: .venv/ready-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
@@ -30,7 +25,7 @@ format: .venv/ready-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The site, without warnings; nothing is fetched, neither to build nor to read it.
+# The site; warnings are errors.
 docs: .venv/ready-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d .venv/doctrees docs .venv/site
 	@echo "open .venv/site/index.html"
@@ -48,7 +43,7 @@ docs: .venv/ready-docs
 
 .venv/ready-dev: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-# azula asks for torchvision and a downloader, which its denoisers do not need
+# azula requires torchvision and a downloader, which its denoisers do not need
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "azula==0.11.1"
 	touch $@
 
@@ -56,22 +51,17 @@ docs: .venv/ready-docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
-# The pictures of the README, made again by the package itself.
+# The figures of the README and of the documentation.
 pictures: .venv/ready
-	$(BIN)/basis separate sample --count 4 --seed 0 --out .venv/two
-	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --effort best --out .venv/four
-	$(BIN)/basis separate sample --k 4 --count 2 --seed 0 --sampler basis --keep 1 0.36 0.13 0.046 0.01 --out .venv/states
-	cp .venv/two/panel.png docs/panel.png
-	cp .venv/four/panel.png docs/four.png
-	cp .venv/states/states.png docs/states.png
+	$(BIN)/python scripts/make_pictures.py
 
-# What the notebooks show, made again.
+# The stored output of the notebook.
 notebooks: .venv/ready-dev
 	$(BIN)/python scripts/run_notebooks.py
 
-# The pictures of docs/page.md, made by the tests of the page in Chromium.
+# The figures of docs/page.md, made by the tests of the page in Chromium.
 page-pictures: .venv/ready-dev
-	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/test_page.py
+	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/page/test_page.py
 
 clean:
 	rm -rf .venv demo

@@ -1,7 +1,7 @@
-"""How Sphinx builds the site: `make docs` writes it to .venv/site.
+"""The configuration of Sphinx: `make docs` builds the site in .venv/site.
 
-Nothing is fetched from outside, neither when the site is built nor when it is read: formulas are
-MathML, fonts are the reader's own, and the search runs in the page.
+Nothing is loaded from other servers: formulas are MathML, fonts are those of the system, and the
+search runs in the page.
 """
 
 import sys
@@ -9,34 +9,33 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent / "_extensions"), str(Path(__file__).parents[1] / "src")]
 
-from basis import __version__  # noqa: E402 (of this checkout)
+from basis import __version__  # noqa: E402
 
 project = "basis-separation"
 author = "The basis-separation authors"
-copyright = "the basis-separation authors, MIT licence"
+copyright = "the basis-separation authors, MIT license"
 version = release = __version__
 
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "docstrings",
     "mathml",
-    "rooms",
+    "reference",
 ]
 exclude_patterns = ["_extensions"]
-default_role = "py:obj"  # of names in single backticks in docstrings
+default_role = "py:obj"  # names in single backticks in docstrings
 
-# A field that several classes have is a link in the tables of none of them, and no mistake.
+# Fields of the same name in several classes are ambiguous as links.
 suppress_warnings = ["ref.python"]
 
-# Markdown: formulas between dollars, as GitHub shows them, and links to headings.
+# Markdown: formulas between dollars, as on GitHub, and links to headings.
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
 myst_heading_anchors = 3
 myst_dmath_double_inline = True
 html_math_renderer = "mathml"
 
-# Notebooks are shown as they are stored; the tests run them.
+# Notebooks are shown with their stored output; the tests run them.
 nb_execution_mode = "off"
 
 smartquotes = False
