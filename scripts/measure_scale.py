@@ -42,7 +42,7 @@ def _job_seconds(args: argparse.Namespace, count: int) -> tuple[float, float]:
     """Seconds of a job with so many workers: in all, and from when its shards were handed out."""
     from basis._mix import draw_pairs
     from basis.jobs.job import separate_job
-    from basis.jobs.runner import ShardProgress
+    from basis.jobs.job import ShardProgress
     from basis.signals.datasets import load_images
 
     mixtures = draw_pairs(load_images("sample"), args.count, seed=args.seed).sources.sum(dim=1)

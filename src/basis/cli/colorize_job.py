@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from basis.jobs.store import JobStore
-    from basis.jobs.streams import MixtureStream
+    from basis.jobs.streams import ObservationStream
 
 
 _SHOWN = 12  # photos in the panel
@@ -39,7 +39,7 @@ def colorize_as_job(args: argparse.Namespace) -> None:
         colorize_job,
         stream,
         args.prior,
-        out,
+        out=out,
         side=args.side,
         samples=args.samples,
         diverse=args.diverse,
@@ -49,7 +49,7 @@ def colorize_as_job(args: argparse.Namespace) -> None:
     store = run_job_command(args, "colouring", "photos", job)
     _write_panel(store, stream, out)
     if args.pictures:
-        write_pictures(store, "colours", "colours", out, lambda c: to_picture(c.float().div(255)))
+        write_pictures(store, "colors", "colors", out, lambda c: to_picture(c.float().div(255)))
     off = np.nanmax(store["difference"])
     print(
         f"{len(store) - len(store.failures)} photos coloured, {off:.2f}/255 from the grey at most"
@@ -62,7 +62,7 @@ def _grey(photos: Tensor) -> Tensor:
     return photos.mean(dim=-3, keepdim=True)
 
 
-def _grey_stream(args: argparse.Namespace) -> MixtureStream:
+def _grey_stream(args: argparse.Namespace) -> ObservationStream:
     """The grey of the photos that the arguments name, read as it is needed."""
     import torch
 
@@ -84,7 +84,7 @@ def _grey_stream(args: argparse.Namespace) -> MixtureStream:
     return FileStream(folder_pictures(photos, args.out)[: args.count], read)
 
 
-def _write_panel(store: JobStore, stream: MixtureStream, out: Path) -> None:
+def _write_panel(store: JobStore, stream: ObservationStream, out: Path) -> None:
     """A picture of the first photos that could be coloured."""
     import torch
 
@@ -93,8 +93,8 @@ def _write_panel(store: JobStore, stream: MixtureStream, out: Path) -> None:
 
     good = first_good(store, _SHOWN)
     if good:
-        grey = torch.cat([stream.checked(i, i + 1).mixture for i in good])
-        colours = torch.from_numpy(store["colours"][good]).float().div(255)
+        grey = torch.cat([stream.checked(i, i + 1).observation for i in good])
+        colours = torch.from_numpy(store["colors"][good]).float().div(255)
         shown = torch.cat([grey.expand(-1, 3, -1, -1)[:, None], colours], dim=1)
         captions = ["grey", *(f"colouring {i + 1}" for i in range(colours.shape[1]))]
         write_picture(out / "panel.png", pictures_panel(shown, captions))

@@ -17,7 +17,7 @@ from basis.files import check_no_link
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from basis.jobs.runner import ShardProgress
+    from basis.jobs.job import ShardProgress
     from basis.jobs.store import JobStore
 
 
@@ -143,10 +143,8 @@ def run_job_command(
             shard=args.shard,
             workers=args.workers,
             scheduler=args.scheduler,
-            root=args.data_root,
             device=job_device(args),
             seed=args.seed,
-            record={"command": args.line, inputs: getattr(args, inputs), "seed": args.seed},
             progress=progress,
         )
 

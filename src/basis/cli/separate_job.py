@@ -20,7 +20,6 @@ from basis.cli.result_report import in_steps
 from basis.cli.sampling import priors_from, sampler_from, way
 from basis.cli.separate_input import (
     Input,
-    as_recorded,
     check_data_set_flags,
     check_weights,
     mixing_from,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from basis.jobs.store import JobStore
-    from basis.jobs.streams import MixtureStream
+    from basis.jobs.streams import ObservationStream
     from basis.mixings.mixing import Mixing
     from basis.priors.prior import Prior
 
@@ -55,15 +54,12 @@ def separate_as_job(args: argparse.Namespace) -> None:
         separate_job,
         stream,
         args.prior or ["mnist"],
-        out,
+        out=out,
         mixing=mixing,
-        keep_samples=args.keep_samples,
-        chunk=args.chunk,
-        sampler=sampler,
-        effort=args.effort,
+        batch_size=args.chunk,
+        method=sampler or args.effort or "balanced",
         samples=args.samples,
-        choose=args.choose,
-        finish=not args.no_finish,
+        estimate={"mean": "mean", "draw": "sample"}.get(args.choose, "mode"),
     )
     store = run_job_command(args, "separating", "inputs", job)
     _write_panel(args, store, stream, mixing, prior, out)
@@ -86,7 +82,7 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise BasisError("a job needs known weights; unknown ones go with fewer mixtures")
 
 
-def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureStream, Mixing]:
+def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[ObservationStream, Mixing]:
     """The mixtures, read as they are needed, and how they were mixed."""
     import torch
 
@@ -103,17 +99,18 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[MixtureS
         rows = args.alphas or [[1.0] * (args.k or max(2, len(priors)))]
         indices = draw_indices(images, args.count, k=len(rows[0]), seed=args.seed)
         made = mixtures(rows).fit(tuple(images.images.shape[1:]))
-        recorded = partial(as_recorded, args)
-        stream: MixtureStream = PairStream(images, indices, made, args.noise, args.seed, recorded)
+        stream: ObservationStream = PairStream(images, indices, made, args.noise, args.seed)
         return stream, with_limits(args, made.replace(noise=args.noise))
     stream = _file_stream(args, prior)
     given = Input([], torch.empty(1, *stream.shape), None, None)
     return stream, mixing_from(args, priors, given)
 
 
-def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
+def _file_stream(args: argparse.Namespace, prior: Prior) -> ObservationStream:
     """Files, each brought to what the prior needs as far as the flags ask for it."""
-    from basis.jobs.streams import FileStream, FittedStream, open_array
+    import torch
+
+    from basis.jobs.streams import FileStream, open_array
     from basis.signals.observation import fit_observation, read_mixture
     from basis.signals.pictures import MOST_PIXELS
 
@@ -125,8 +122,7 @@ def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
         return fit_observation(item[None], wanted, low=prior.low, high=prior.high, **asked)[0]
 
     if len(args.inputs) == 1 and Path(args.inputs[0]).suffix.lower() in (".npy", ".npz"):
-        stream = open_array(args.inputs[0], dims)
-        return FittedStream(stream, fit) if any(asked.values()) else stream
+        return open_array(args.inputs[0], dims, (lambda m: torch.stack([fit(one) for one in m])))
 
     def read(path: Path) -> Tensor:
         found = read_mixture(path, dims=dims, most=None if args.resize else MOST_PIXELS).mixture
@@ -140,7 +136,7 @@ def _file_stream(args: argparse.Namespace, prior: Prior) -> MixtureStream:
 def _write_panel(
     args: argparse.Namespace,
     store: JobStore,
-    stream: MixtureStream,
+    stream: ObservationStream,
     mixing: Mixing,
     prior: Prior,
     out: Path,
@@ -156,11 +152,11 @@ def _write_panel(
         return
     pieces = [stream.checked(i, i + 1) for i in good]
     sources = torch.from_numpy(store["sources"][good])
-    truths = [piece.truth for piece in pieces if piece.truth is not None]
+    truths = [piece.sources for piece in pieces if piece.sources is not None]
     names = store.names
     judged = store["plausibility"] if "plausibility" in store.arrays else None
     panel = separation_panel(
-        torch.cat([piece.mixture for piece in pieces]),
+        torch.cat([piece.observation for piece in pieces]),
         sources,
         mixing.fit(tuple(sources.shape[2:])),
         truth=torch.cat(truths) if truths else None,

@@ -1,15 +1,13 @@
-"""Jobs: any number of mixtures in shards, on one machine or many, resumed where they were left."""
+"""Jobs: any number of observations in shards, on one machine or many, resumable."""
 
 from __future__ import annotations
 
-from basis.jobs.job import colorize_job, separate_job
-from basis.jobs.runner import ShardProgress
+from basis.jobs.job import ShardProgress, colorize_job, separate_job
 from basis.jobs.store import JobStore, open_store
 from basis.jobs.streams import (
     ArrayStream,
     FileStream,
-    FittedStream,
-    MixtureStream,
+    ObservationStream,
     PairStream,
     open_array,
 )
@@ -17,9 +15,8 @@ from basis.jobs.streams import (
 __all__ = [
     "ArrayStream",
     "FileStream",
-    "FittedStream",
     "JobStore",
-    "MixtureStream",
+    "ObservationStream",
     "PairStream",
     "ShardProgress",
     "colorize_job",

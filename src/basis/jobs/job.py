@@ -1,284 +1,404 @@
-"""`separate_job` and `colorize_job`: a folder of results from any number of mixtures."""
+"""`separate_job` and `colorize_job`: any number of observations into a folder, in shards."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from basis._colorize import colourings_drawn
 from basis._separate import settled_plan
-from basis.devices import default_workers
 from basis.errors import BasisError
-from basis.jobs.engines import Engine, ProcessEngine, ThreadEngine
-from basis.jobs.recipe import CHAINS, Recipe, block_size, own_device
-from basis.jobs.runner import Job, ShardProgress, run_job, shard_size
-from basis.jobs.store import JobStore
-from basis.jobs.streams import ArrayStream, MixtureStream, open_array
-from basis.mixings.matrix import mixture
+from basis.files import (
+    STORE,
+    RunFolder,
+    check_no_link,
+    folder_lock,
+    read_json,
+    remove_files,
+    write_text,
+)
+from basis.jobs.identity import Survey, card_checksum, checksum, difference, identify, survey
+from basis.jobs.store import FOLDER, JobStore, Shards, assemble, open_store, resumable
+from basis.jobs.streams import ArrayStream, FileStream, ObservationStream, open_array
+from basis.jobs.work import Payload, Task, as_before
+from basis.jobs.workers import Payloads, run_workers
 from basis.mixings.mixing import Mixing
+from basis.priors.card import LIKELY
 from basis.priors.prior import Prior
 from basis.priors.tiled import large_enough
+from basis.samplers.sampler import Sampler
+from basis.search.plan import Plan
+from basis.settings import Estimate
+from basis.signals.observation import read_mixture
+from basis.signals.pictures import find_pictures
 from basis.store.loading import load_prior
 
-Mixtures = MixtureStream | np.ndarray | Tensor | str | Path
+Observations = ObservationStream | np.ndarray | Tensor | str | Path | Sequence[str | Path]
 Priors = str | Path | Prior | Sequence[str | Path | Prior]
+JOB, RUN = "job.json", "run.json"
+SHARD = 64
+"""Observations in a shard by default, at least."""
+
+
+@dataclass(frozen=True)
+class ShardProgress:
+    """Passed to a job's progress callback after every shard.
+
+    Attributes:
+        done, total: Observations done of all.
+        now: How many of those were done in this run.
+    """
+
+    done: int
+    total: int
+    now: int
+
+
 OnShard = Callable[[ShardProgress], None]
 
 
 def separate_job(
-    mixtures: Mixtures,
+    observations: Observations,
     prior: Priors,
-    out: str | Path,
+    alphas: Sequence[float | None] | Literal["unknown"] | None = None,
     *,
-    alphas: Sequence[float] | None = None,
+    out: str | Path,
     mixing: Mixing | None = None,
-    shard: int | None = None,
+    sources: int | Literal["unknown"] | None = None,
+    noise: float = 0.0,
+    mask: Any = None,
+    method: str | int | Sampler | Plan = "balanced",
+    estimate: Estimate = "mode",
+    samples: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    batch_size: int = 128,
     workers: int | None = None,
     scheduler: str | None = None,
-    keep_samples: bool = False,
-    chunk: int = CHAINS,
-    root: str | Path | None = None,
-    device: str = "cpu",
-    record: Mapping[str, Any] | None = None,
+    shard: int | None = None,
     progress: OnShard | None = None,
-    **settings: Any,
 ) -> JobStore:
-    """Separates any number of mixtures into a folder, in shards.
+    """Separates any number of observations into a folder, in shards.
 
-    Stopped in any way, the same call goes on; at most the shards under way are lost. The store is
-    the same bit for bit however the job was cut, stopped or spread over workers of one kind of
-    processor. A mixture that cannot be used fails alone.
+    A job that was stopped in any way is resumed by the same call; at most the shards under way are
+    lost. The store is the same bit for bit however the job was cut, stopped or spread over workers
+    with processors of one kind. An observation that cannot be used fails alone.
 
     Args:
-        mixtures: A stream, an array (n, channels, *size), or the path of an .npy; arrays on disk
-            are read piece by piece.
+        observations: A folder of pictures, paths of files with one observation each, an .npy that
+            is read piece by piece, an array (n, channels, *size), or an `ObservationStream`.
         prior: One for all sources or one per source; a name or folder, which every worker loads
-            once, or a prior as it is.
-        out: The folder. One that holds another job is refused.
-        alphas, mixing: As in `separate`.
-        shard: Mixtures in a shard; rounded up to a whole number of blocks, that is of mixtures
-            that are worked on together.
-        workers: Worker processes on this machine; threads of this process by default, or a
-            process for each of several GPUs.
+            once, or a prior.
+        out: The folder. A folder that holds another job is an error.
+        alphas, mixing, sources, noise, mask, method, estimate, samples, seed: As in `separate`.
+            With `samples` the store holds them too.
+        device: Where to compute: "cpu" (the default), "cuda", or "auto", a worker's own GPU where
+            it has one.
+        batch_size: As in `separate`.
+        workers: Processes on this machine; threads of this process by default, or a process for
+            each of several GPUs.
         scheduler: The address of a Dask scheduler whose workers to use.
-        keep_samples: Whether all samples are kept, in `samples`, not only the chosen one.
-        chunk: Chains at once on a GPU. On a processor they are always 128, so that results do not
-            depend on it.
-        root: The data root that priors are looked for in.
-        device: Where to compute: "cpu", "cuda", or "auto", a worker's own GPU where it has one.
-        record: What else run.json shall say.
+        shard: Observations in a shard; rounded up to a whole number of batches.
         progress: Called after every shard.
-        settings: Of `separate`: effort, sampler, samples, choose, seed, finish and a sampler's own.
     """
-    for name in ("keep", "occurrences", "progress"):
-        if name in settings:
-            raise BasisError(f"a job has no {name}; `separate` has")
-    stream = _stream(mixtures, prior)
     given = _priors(prior)
-    size = tuple(stream.shape[1:])
-    loaded = large_enough(_load(given, root), size)
-    mixing = mixing if mixing is not None else mixture(alphas or (1.0,) * max(2, len(given)))
-    mixing = mixing.fit(loaded[0].shape)
-    _check_shape(stream.shape, loaded[0], mixing)
-    plan = settled_plan(loaded[0] if len(loaded) == 1 else loaded, mixing=mixing, **_plan(settings))
-    seed = settings.get("seed", 0)
-    chains = CHAINS if device in ("cpu", "auto") else chunk
-    first = loaded[0]
-    recipe = Recipe(
+    loaded = _load(given)
+    stream = as_stream(observations, dims=len(loaded[0].shape) - 1)
+    if alphas is None and mixing is None and sources is None:
+        alphas = stream.alphas
+    arguments: dict[str, Any] = {
+        "alphas": alphas, "mixing": mixing, "sources": sources, "noise": noise, "mask": mask,
+        "method": method, "estimate": estimate, "samples": samples, "seed": seed,
+        "batch_size": batch_size,
+    }  # fmt: skip
+    large = large_enough(loaded, tuple(stream.shape[1:]))
+    plan = settled_plan(large[0] if len(large) == 1 else large, **_plan(arguments))
+    task = Task(
         "separate",
         given,
-        size,
-        block_size(chains, plan.widest),
-        {**settings, "mixing": mixing},
-        chains,
-        keep_samples,
-        None if root is None else str(root),
-        device,
+        tuple(stream.shape[1:]),
+        max(1, batch_size // plan.widest),
+        arguments,
+        device or "cpu",
         _checksums(given, loaded),
-        None if first.low is None or first.high is None else (first.low, first.high),
     )
-    identity = {
-        "sampler": plan.settings(),
-        "seed": seed,
-        "mixing": _described(mixing),
-        "priors": _identities(loaded),
-        "samples_kept": keep_samples,
-        "plausibility": plan.verdict,
-        "chains": chains,
-    }
-    shown = plan.rounds[0].chains if keep_samples else 0
-    each = 4 * math.prod(first.shape) * mixing.sources * (1 + shown)
-    job = Job(
-        stream,
-        recipe,
-        identity,
-        Path(out),
-        shard_size(shard, recipe.block, len(stream)),
-        each,
-        record or {},
-    )
-    return run_job(job, lambda: choose_engine(workers, scheduler, device), progress)
+    job = _Job(stream, task, loaded, Path(out), shard)
+    return job.run(workers, scheduler, progress)
 
 
 def colorize_job(
-    grey: Mixtures,
-    prior: str | Path | Prior,
-    out: str | Path,
+    photos: Observations,
+    prior: str | Path | Prior = "cifar10",
+    samples: int = 1,
     *,
-    side: int = 64,
-    samples: int = 3,
-    diverse: bool = False,
-    preview: bool = False,
-    vivid: float = 1.0,
-    seed: int = 0,
-    shard: int | None = None,
+    out: str | Path,
+    device: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
-    root: str | Path | None = None,
-    device: str = "cpu",
-    record: Mapping[str, Any] | None = None,
+    shard: int | None = None,
     progress: OnShard | None = None,
+    **arguments: Any,
 ) -> JobStore:
-    """Colours any number of grey photos of one size into a folder, in shards.
+    """Colorizes any number of gray photos of one size into a folder, in shards.
 
-    The store holds `colours`, uint8 (n, samples, 3, height, width), and in `difference` how far
-    their mean is from the grey at most, in 8-bit steps.
+    The store holds `colors`, uint8 (n, samples, 3, height, width), and in `difference` the largest
+    distance between their mean and the photo, in 8-bit steps.
 
     Args:
-        grey: As `separate_job` takes mixtures, (n, 1, height, width) in [0, 1].
-        prior: Of colour images.
-        side, samples, diverse, preview, vivid, seed: As in `colorize`.
-        out, shard, workers, scheduler, root, device, record, progress: As in `separate_job`.
+        photos: As `separate_job` takes observations, (n, 1, height, width) in [0, 1].
+        prior: Of color images.
+        samples: Colorizations of each photo.
+        out, device, workers, scheduler, shard, progress: As in `separate_job`.
+        arguments: Of `colorize`.
     """
-    stream = _stream(grey, prior)
-    if len(stream.shape) != 3 or stream.shape[0] != 1:
-        raise BasisError(f"grey photos must be (n, 1, height, width), not (n, {stream.shape})")
     given = _priors(prior)
-    loaded = _load(given, root)
-    drawn = colourings_drawn(samples, diverse)
-    settings: dict[str, Any] = {"side": side, "samples": samples, "seed": seed}
-    settings |= {"diverse": diverse, "preview": preview, "vivid": vivid}
-    recipe = Recipe(
+    loaded = _load(given)
+    stream = as_stream(photos, dims=2)
+    if len(stream.shape) != 3 or stream.shape[0] != 1:
+        raise BasisError(f"gray photos must be (n, 1, height, width), not (n, {stream.shape})")
+    arguments = {"samples": samples, **arguments}
+    drawn = colourings_drawn(samples, arguments.get("diverse", False))
+    task = Task(
         "colorize",
         given,
         tuple(stream.shape[1:]),
-        block_size(CHAINS, drawn),
-        settings,
-        root=None if root is None else str(root),
-        device=device,
-        checksums=_checksums(given, loaded),
+        max(1, 128 // drawn),
+        arguments,
+        device or "cpu",
+        _checksums(given, loaded),
     )
-    identity = settings | {"priors": _identities(loaded)}
-    job = Job(
-        stream,
-        recipe,
-        identity,
-        Path(out),
-        shard_size(shard, recipe.block, len(stream)),
-        3 * samples * math.prod(stream.shape),
-        record or {},
-    )
-    return run_job(job, lambda: choose_engine(workers, scheduler, device), progress)
+    return _Job(stream, task, loaded, Path(out), shard).run(workers, scheduler, progress)
 
 
-def choose_engine(workers: int | None, scheduler: str | None, device: str) -> Engine:
-    """Who works: threads here, processes here, or the workers of a scheduler."""
-    if workers is not None and scheduler is not None:
-        raise BasisError("give a number of local workers or a scheduler, not both")
-    gpus = torch.cuda.device_count() if device in ("cuda", "auto") else 0
-    if gpus > 1 and workers is None and scheduler is None:
-        workers = gpus
-    if scheduler is not None:
-        from basis.jobs.dask_engine import DaskEngine
+def as_stream(observations: Observations, dims: int | None = None) -> ObservationStream:
+    """Observations as a stream.
 
-        return DaskEngine(scheduler)
-    if workers is not None:
-        return ProcessEngine(workers)
-    return ThreadEngine(default_workers(torch.device(own_device(device))))
+    Args:
+        observations: As `separate_job` takes them.
+        dims: The axes of a signal's size in arrays.
+    """
+    if isinstance(observations, ObservationStream):
+        return observations
+    if isinstance(observations, np.ndarray | Tensor):
+        return ArrayStream(observations)
+    if isinstance(observations, str | Path):
+        path = Path(observations)
+        if not path.is_dir():
+            return open_array(path, dims)
+        observations = find_pictures(path)
+        if not observations:
+            raise BasisError(f"{path} holds no pictures")
+
+    def read(path: Path) -> Tensor:
+        found = read_mixture(path, dims=dims).mixture
+        if len(found) != 1:
+            raise BasisError(f"{path} holds {len(found)} observations; one per file is accepted")
+        return found[0]
+
+    return FileStream([Path(path) for path in observations], read)
 
 
-def _stream(mixtures: Mixtures, prior: Priors) -> MixtureStream:
-    if isinstance(mixtures, MixtureStream):
-        return mixtures
-    if isinstance(mixtures, str | Path):
-        first = prior if isinstance(prior, Prior) else None
-        return open_array(mixtures, None if first is None else len(first.shape) - 1)
-    return ArrayStream(mixtures)
+def _plan(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    given = as_before(arguments)
+    for name in ("seed", "chunk", "sources"):
+        given.pop(name, None)
+    return given
 
 
 def _priors(prior: Priors) -> tuple[str | Prior, ...]:
     several = [prior] if isinstance(prior, str | Path | Prior) else list(prior)
     if not several:
-        raise BasisError("prior must be a prior, its name or folder, or a non-empty list of those")
+        raise BasisError("prior must be a prior, its name or folder, or a non-empty list of these")
     return tuple(p if isinstance(p, Prior) else str(p) for p in several)
 
 
-def _load(given: Sequence[str | Prior], root: str | Path | None) -> list[Prior]:
-    return [p if isinstance(p, Prior) else load_prior(p, root=root) for p in given]
-
-
-def _plan(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "seed"}
-
-
-def _check_shape(shape: tuple[int, ...], prior: Prior, mixing: Mixing) -> None:
-    wanted = mixing.observed_shape(prior.shape)
-    if tuple(shape) != tuple(wanted):
-        raise BasisError(
-            f"the mixtures have shape {tuple(shape)}; prior {prior.name!r} and this mixing take "
-            f"{tuple(wanted)}"
-        )
+def _load(given: Sequence[str | Prior]) -> list[Prior]:
+    return [p if isinstance(p, Prior) else load_prior(p) for p in given]
 
 
 def _checksums(given: Sequence[str | Prior], loaded: Sequence[Prior]) -> tuple[str, ...]:
-    """The weights that workers must have; priors that travel themselves need no check."""
+    """The weights that workers must have; priors that are sent themselves need no check."""
     if not all(isinstance(p, str) for p in given):
         return ()
-    return tuple(_card_checksum(prior) for prior in loaded)
+    return tuple(card_checksum(prior) for prior in loaded)
 
 
-def _card_checksum(prior: Prior) -> str:
-    prior = getattr(prior, "prior", prior)  # through tiles
-    return prior.card.sha256 if prior.card is not None else ""
+_ARRAYS = "[a-z]{1,32}"
+_RESULTS = re.compile(rf"{_ARRAYS}\.npy|names\.txt|(store|job|run)\.json")
+_TEMPORARY = re.compile(rf"\.{_ARRAYS}-\w+\.(npy|json|txt)")
 
 
-def _identities(priors: Sequence[Prior]) -> list[dict[str, Any]]:
-    """What tells priors from others: what they say of themselves, and their weights."""
-    found = []
-    for prior in priors:
-        mark = _card_checksum(prior) or _weights_digest(prior)
-        found.append({**prior.describe(), "weights": mark})
-    return found
+@dataclass(frozen=True)
+class _Job:
+    """A task, its observations, and the folder of its results."""
+
+    stream: ObservationStream
+    task: Task
+    priors: list[Prior]
+    folder: Path
+    shard: int | None
+
+    def run(self, workers: int | None, scheduler: str | None, progress: OnShard | None) -> JobStore:
+        """Runs the job from where it was stopped; a finished one is only checked."""
+        report = progress or (lambda _: None)
+        with folder_lock(self.folder):
+            _check_folder(self.folder)
+            found = survey(self.stream)
+            identity = identify(self.task.kind, found, self.priors, self.task.arguments)
+            shards = self._open(identity)
+            known = _finished(self.folder, shards)
+            if known is not None:
+                shards.remove()
+                report(ShardProgress(len(known), len(known), 0))
+                return known
+            self._prepare(identity, shards)
+            began, made, damaged = time.time(), None, 0
+            while made is None:
+                whole, found_damaged = shards.check()
+                damaged += found_damaged
+                if len(whole) < len(shards):
+                    payloads = self._payloads(found, shards, whole)
+                    results = run_workers(self.task, payloads, workers, scheduler)
+                    self._write(results, shards, whole, report)
+                about = {"task": self.task.kind, "settings": identity["settings"]}
+                made = assemble(self.folder, shards, about, self.stream.names)
+            _write_run(self.folder, shards, made, damaged, time.time() - began)
+            shards.remove()
+            (self.folder / JOB).unlink(missing_ok=True)
+            return made
+
+    def _open(self, identity: dict[str, Any]) -> Shards:
+        """The shards of a new job, or of the same job if the folder holds it."""
+        mark, block = checksum(identity), self.task.block
+        wanted = min(self.shard or SHARD, len(self.stream))
+        size = max(block, -(-wanted // block) * block)
+        for name in (JOB, STORE):
+            path = self.folder / name
+            if not path.is_file():
+                continue
+            try:
+                other = read_json(path, "a job")
+            except BasisError as error:
+                raise BasisError(_damaged(path)) from error
+            other = other if isinstance(other, dict) else {}
+            if other.get("job") != mark:
+                raise BasisError(
+                    f"{self.folder} holds another job ({difference(other, identity)}); repeat the "
+                    "command that started it, or give another out"
+                )
+            kept = other.get("shard", size)
+            if type(kept) is not int or kept < 1 or kept % block:
+                raise BasisError(_damaged(path))
+            size = kept
+        return Shards(self.folder / FOLDER, mark, len(self.stream), size)
+
+    def _prepare(self, identity: dict[str, Any], shards: Shards) -> None:
+        """Writes the job's record, and removes what a killed process was about to write."""
+        path = self.folder / JOB
+        if not path.exists():
+            record = {**identity, "job": shards.job, "shard": shards.size}
+            with resumable(path):
+                write_text(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
+        for left in self.folder.iterdir():
+            if _TEMPORARY.fullmatch(left.name):
+                left.unlink()
+
+    def _payloads(self, found: Survey, shards: Shards, whole: set[int]) -> Payloads:
+        for index in range(len(shards)):
+            if index in whole:
+                continue
+            start, stop = shards.bounds(index)
+            piece = self.stream.checked(start, stop)
+            yield (
+                index,
+                Payload(
+                    piece.observation.numpy(),
+                    found.occurrences[start:stop].tolist(),
+                    {i - start: r for i, r in found.failures.items() if start <= i < stop},
+                    None if piece.sources is None else piece.sources.numpy(),
+                ),
+            )
+
+    def _write(
+        self, results: Iterator[Any], shards: Shards, whole: set[int], report: OnShard
+    ) -> None:
+        """Writes each shard as it comes."""
+        done = first = sum(stop - start for start, stop in map(shards.bounds, whole))
+        report(ShardProgress(done, shards.count, 0))
+        try:
+            for index, made in results:
+                shards.write(index, made)
+                if done == first:
+                    self._check_room(shards, len(shards) - len(whole) - 1, index)
+                start, stop = shards.bounds(index)
+                done += stop - start
+                report(ShardProgress(done, shards.count, done - first))
+        finally:
+            results.close()  # type: ignore[attr-defined]
+
+    def _check_room(self, shards: Shards, left: int, index: int) -> None:
+        """Stops a job whose results the disk has no room for, by the size of its first shard."""
+        need = shards.path(index).stat().st_size * (left + len(shards))  # shards, then the store
+        free = shutil.disk_usage(self.folder).free
+        if need > free:
+            raise BasisError(
+                f"{self.folder} has room for {free / 1e6:,.1f} MB, and this job writes about "
+                f"{need / 1e6:,.1f} MB more; make room or give another out"
+            )
 
 
-def _described(mixing: Mixing) -> dict[str, Any]:
-    """A mixing's record of itself, with all of its numbers."""
-    state = {k: v for k, v in vars(mixing).items() if isinstance(v, Tensor)}
-    plain = {
-        name: value
-        for name, value in sorted(vars(mixing).items())
-        if isinstance(value, bool | int | float | str | None)
+def _damaged(path: Path) -> str:
+    return f"{path} is damaged; give another out, or remove {path.parent} to start again"
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuses a folder where a file of the job is a folder, a pipe or a device, or where its folder
+    of shards is a symbolic link.
+    """
+    check_no_link(folder / FOLDER)
+    for path in folder.iterdir():
+        if _RESULTS.fullmatch(path.name) and path.exists() and not path.is_file():
+            raise BasisError(f"{path} is not a regular file; remove it, or give another out")
+        if path.name == FOLDER and not path.is_dir():
+            raise BasisError(f"{path} is not a folder; remove it, or give another out")
+
+
+def _finished(folder: Path, shards: Shards) -> JobStore | None:
+    """The store of this job if it is whole; a damaged one is removed."""
+    if not (folder / STORE).is_file():
+        return None
+    store = open_store(folder)
+    same = store.about["job"] == shards.job and len(store) == shards.count
+    if same and not store.damaged():
+        return store
+    (folder / STORE).unlink()
+    print(f"basis: {folder} was damaged after it was finished; it is made again", file=sys.stderr)
+    return None
+
+
+def _write_run(folder: Path, shards: Shards, store: JobStore, damaged: int, seconds: float) -> None:
+    """run.json: how the job went, which differs between runs."""
+    record: dict[str, Any] = {
+        "observations": shards.count,
+        "failed": len(store.failures),
+        "shards": len(shards),
+        "observations_per_shard": shards.size,
+        "shards_damaged": damaged,
+        "seconds_of_last_run": round(seconds, 3),
     }
-    return {**mixing.describe(), "fields": plain, "tensors": _digest(state)}
-
-
-def _weights_digest(prior: Prior) -> str:
-    state = dict(prior.state_dict())
-    state |= {k: v for k, v in vars(prior).items() if isinstance(v, Tensor)}
-    return _digest(state)
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {plain.dtype} {tuple(plain.shape)}".encode())
-        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    if "plausibility" in store.arrays:
+        record["plausible"] = int((store["plausibility"] >= LIKELY).sum())
+    earlier = RunFolder(folder, RUN).earlier()
+    with resumable(folder / RUN):
+        write_text(folder / RUN, json.dumps(record, indent=2) + "\n")
+    remove_files(folder, {name for name in earlier if not _RESULTS.fullmatch(name)})

@@ -1,0 +1,267 @@
+"""What is done with the observations of a shard, in any process: the same bits everywhere.
+
+Networks round differently in batches of different sizes and on different numbers of threads. So a
+job works in blocks of a fixed number of observations, counted from its beginning, with one thread
+each; a shard is a whole number of blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from basis import metrics
+from basis._colorize import colorize
+from basis._separate import separate
+from basis.errors import BasisError
+from basis.jobs.store import Arrays, Made, blank
+from basis.priors.prior import Prior
+from basis.priors.tiled import large_enough
+from basis.store.loading import load_prior
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The observations of a shard, as they are sent to a worker.
+
+    Attributes:
+        observation: float32 (n, c, *size).
+        occurrences: How many equal observations come before each in the job.
+        failures: Why observations cannot be used, by their index in the shard.
+        sources: float32 (n, k, C, *size) where the true sources are known.
+    """
+
+    observation: np.ndarray
+    occurrences: list[int]
+    failures: dict[int, str]
+    sources: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """How every block of a job is worked on.
+
+    Attributes:
+        kind: What is done.
+        priors: Names or folders, which every worker loads once, or priors.
+        size: The sides of the observations.
+        block: Observations at once.
+        arguments: The arguments of `separate` or `colorize` besides observations and priors.
+        device: Where to compute; "auto" is a worker's own GPU where it has one.
+        checksums: The weights of priors given by name, so that no worker uses others.
+    """
+
+    kind: Literal["separate", "colorize"]
+    priors: tuple[str | Prior, ...]
+    size: tuple[int, ...]
+    block: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+    checksums: tuple[str, ...] = ()
+
+
+_LOADED: dict[Any, list[Prior]] = {}
+_LOADING = threading.Lock()
+
+
+def load_priors(task: Task, device: str) -> list[Prior]:
+    """The priors of a task, loaded once in a process."""
+    names = tuple(p if isinstance(p, str) else id(p) for p in task.priors)
+    key = (names, device, task.size, task.kind)
+    with _LOADING:
+        if key not in _LOADED:
+            _LOADED.clear()  # a worker that begins another job needs the memory
+            found = [
+                load_prior(p, device=device) if isinstance(p, str) else p.to(device)
+                for p in task.priors
+            ]
+            for prior, checksum in zip(found, task.checksums, strict=False):
+                if checksum != (prior.card.sha256 if prior.card is not None else ""):
+                    raise BasisError(
+                        f"prior {prior.name!r} has other weights here than where the job was "
+                        "started; put the same folder on every worker"
+                    )
+            if task.kind == "separate":
+                found = large_enough(found, task.size)
+            _LOADED[key] = [prior.eval() for prior in found]
+        return _LOADED[key]
+
+
+def own_device(device: str, number: int | None = None) -> str:
+    """Where a worker computes: "auto" is its own GPU, or the CPU where it has none.
+
+    Args:
+        device: The device of the task.
+        number: The worker's number, where several workers see the same GPUs and share them.
+    """
+    if device not in ("auto", "cuda"):
+        return device
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not gpus:
+        return "cpu"
+    return f"cuda:{0 if number is None else number % gpus}"
+
+
+def work(
+    task: Task, payload: Payload, device: str = "cpu", check: Callable[[], None] | None = None
+) -> Made:
+    """The results of a shard, block after block.
+
+    Args:
+        task: What to do.
+        payload: The observations.
+        device: Where to compute.
+        check: Called after every step; raises when the work is to stop.
+    """
+    priors = load_priors(task, device)
+    if device == "cpu":
+        torch.set_num_threads(1)
+    blocks: list[tuple[int, Arrays]] = []
+    failures: dict[int, str] = {}
+    for start in range(0, len(payload.observation), task.block):
+        block = _Block(task, priors, payload, start, check)
+        arrays, found = block.run()
+        blocks.append((len(block.items), arrays))
+        failures |= {start + i: reason for i, reason in found.items()}
+    like = next((arrays for _, arrays in blocks if arrays), None)
+    if like is None:
+        return Made({}, failures)
+    filled = [arrays or blank(like, count) for count, arrays in blocks]
+    return Made({name: np.concatenate([a[name] for a in filled]) for name in like}, failures)
+
+
+class _Block:
+    """Observations that are worked on together."""
+
+    def __init__(
+        self,
+        task: Task,
+        priors: list[Prior],
+        payload: Payload,
+        start: int,
+        check: Callable[[], None] | None,
+    ) -> None:
+        part = slice(start, start + task.block)
+        self.task, self.priors, self.check = task, priors, check
+        self.items = torch.from_numpy(payload.observation[part])
+        self.occurrences = payload.occurrences[part]
+        truth = payload.sources
+        self.truth = None if truth is None else torch.from_numpy(truth[part])
+        self.bad = {i - start: r for i, r in payload.failures.items() if start <= i < part.stop}
+
+    def run(self) -> tuple[Arrays, dict[int, str]]:
+        """Results and failures; no results where no observation can be used.
+
+        An observation that cannot be used is replaced by another one, so that the others are
+        worked on in a batch of the same size; its results are then blanked.
+        """
+        good = [i for i in range(len(self.items)) if i not in self.bad]
+        if not good:
+            return {}, self.bad
+        try:
+            arrays = self._compute([i if i in good else good[0] for i in range(len(self.items))])
+        except BasisError as error:
+            if len(good) == 1:
+                return {}, self.bad | {good[0]: str(error)}
+            return self._one_by_one(good)
+        if self.bad:
+            empty = blank(arrays, 1)
+            for name in arrays:
+                arrays[name] = arrays[name].copy()
+                arrays[name][list(self.bad)] = empty[name]
+        return arrays, self.bad
+
+    def _one_by_one(self, good: list[int]) -> tuple[Arrays, dict[int, str]]:
+        """Each observation by itself, to find those that fail."""
+        found: dict[int, Arrays] = {}
+        failures = dict(self.bad)
+        for i in good:
+            try:
+                found[i] = self._compute([i])
+            except BasisError as error:
+                failures[i] = str(error)
+        if not found:
+            return {}, failures
+        like = next(iter(found.values()))
+        rows = [found.get(i) or blank(like, 1) for i in range(len(self.items))]
+        return {name: np.concatenate([row[name] for row in rows]) for name in like}, failures
+
+    def _compute(self, rows: list[int]) -> Arrays:
+        def progress(_: object) -> None:
+            if self.check is not None:
+                self.check()
+
+        same: dict[str, Any] = {
+            "occurrences": [self.occurrences[i] for i in rows],
+            "workers": 1,
+            "progress": progress,
+        }
+        if self.task.kind == "colorize":
+            return self._colorized(rows, same)
+        return self._separated(rows, same)
+
+    def _separated(self, rows: list[int], same: dict[str, Any]) -> Arrays:
+        priors = self.priors[0] if len(self.priors) == 1 else self.priors
+        result = separate(self.items[rows], priors, **as_before(self.task.arguments), **same)
+        sources = result.sources.cpu()
+        arrays = {
+            "residual": result.residual.cpu().numpy(),
+            "evaluations": result.spent.cpu().numpy().astype(np.int64),
+        }
+        if result.plausibility is not None:
+            arrays["plausibility"] = result.plausibility.cpu().numpy().astype(np.float32)
+        if self.truth is not None:
+            truth = self.truth[rows]
+            sources = metrics.reorder(sources, truth)
+            low, high = result.span
+            if low is not None and high is not None:
+                arrays["psnr"] = metrics.psnr(sources, truth, low, high).numpy()
+        arrays["sources"] = sources.numpy()
+        if result.alphas is not None and result.alphas_known is not None:
+            arrays["alphas"] = result.alphas.cpu().numpy()
+        if self.task.arguments.get("samples") is not None:
+            arrays["samples"] = result.samples.cpu().numpy()
+        return arrays
+
+    def _colorized(self, rows: list[int], same: dict[str, Any]) -> Arrays:
+        photos = self.items[rows]
+        colors, result = colorize(photos, self.priors[0], **self.task.arguments, **same)
+        off = (colors.mean(dim=2) - photos).abs().flatten(1).amax(dim=1) * 255
+        return {
+            "colors": (colors * 255).round().to(torch.uint8).cpu().numpy(),
+            "difference": off.cpu().numpy(),
+            "evaluations": result.spent.cpu().numpy().astype(np.int64),
+        }
+
+
+def as_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in the names that `separate` has until its next version."""
+    from basis.mixings.matrix import mixture
+    from basis.samplers.sampler import Sampler
+
+    given = dict(arguments)
+    method = given.pop("method", None)
+    key = "sampler" if isinstance(method, Sampler | str) and method not in _EFFORTS else "effort"
+    estimate = given.pop("estimate", "mode")
+    noise, mask = given.pop("noise", 0.0), given.pop("mask", None)
+    mixing: Any = given.pop("mixing", None)
+    if (noise or mask is not None) and mixing is None:
+        mixing = mixture(given.pop("alphas", None) or (1.0, 1.0))
+    if mixing is not None:
+        mixing = mixing.noisy(noise) if noise else mixing
+        mixing = mixing.masked(mask) if mask is not None else mixing
+        given["mixing"] = mixing
+    choose = {"mean": "mean", "sample": "draw"}.get(estimate)
+    return {
+        **{("chunk" if n == "batch_size" else n): v for n, v in given.items()},
+        key: method,
+        "choose": "first" if key == "sampler" and choose == "draw" else choose,
+    }
+
+
+_EFFORTS = ("fast", "balanced", "best")
