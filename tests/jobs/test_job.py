@@ -18,8 +18,8 @@ from basis.jobs.job import colorize_job, separate_job
 from basis.jobs.store import open_store
 from basis.jobs.streams import ArrayStream
 from basis.jobs.work import as_before
-from basis.priors.prior import Prior
 from basis.priors.gaussian import GaussianMixture
+from basis.priors.prior import Prior
 from basis.samplers.gibbs import Gibbs
 
 
@@ -199,7 +199,9 @@ def test_arrays_on_disk_are_read_in_pieces(prior, observations, undisturbed, tmp
 
 
 def test_photos_are_colorized_as_a_job(tmp_path):
-    prior = GaussianMixture(torch.full((1, 3, 8, 8), 0.5), torch.tensor([0.05]), value_range=(0.0, 1.0))
+    prior = GaussianMixture(
+        torch.full((1, 3, 8, 8), 0.5), torch.tensor([0.05]), value_range=(0.0, 1.0)
+    )
     gray = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.25
     for name, shard in (("a", 1), ("b", 100)):
         colorize_job(gray, prior, 16, out=tmp_path / name, side=8, shard=shard)
@@ -304,10 +306,10 @@ def test_a_linked_folder_of_shards_is_refused(stopped, tmp_path_factory, begun):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 200 kB."""
+    """A file system of 400 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)]
+    words = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
     if not shutil.which("mount") or subprocess.run(words, capture_output=True).returncode:
         pytest.skip("no file system can be mounted here")
     yield folder
