@@ -220,7 +220,7 @@ class _Block:
             sources = metrics.reorder(sources, truth)
             low, high = result.span
             if low is not None and high is not None:
-                arrays["psnr"] = metrics.psnr(sources, truth, low, high).numpy()
+                arrays["psnr"] = metrics.psnr(sources, truth, (low, high)).numpy()
         arrays["sources"] = sources.numpy()
         if result.alphas is not None and result.alphas_known is not None:
             arrays["alphas"] = result.alphas.cpu().numpy()
@@ -253,8 +253,8 @@ def as_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if (noise or mask is not None) and mixing is None:
         mixing = mixture(given.pop("alphas", None) or (1.0, 1.0))
     if mixing is not None:
-        mixing = mixing.noisy(noise) if noise else mixing
-        mixing = mixing.masked(mask) if mask is not None else mixing
+        mixing = mixing.replace(noise=noise) if noise else mixing
+        mixing = mixing.replace(mask=mask) if mask is not None else mixing
         given["mixing"] = mixing
     choose = {"mean": "mean", "sample": "draw"}.get(estimate)
     return {
