@@ -1,70 +1,65 @@
-"""What people give to a separation: priors by name, mixtures by path, weights that files bring."""
+"""The arguments of `separate` and its relatives: checked, and loaded where they are names."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import inspect
 import operator
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from basis.devices import find_device
 from basis.errors import BasisError
-from basis.mixings.matrix import mixture
+from basis.mixings.matrix import mixture, mixtures
 from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
 from basis.samplers import SAMPLERS
+from basis.samplers.gibbs import Gibbs
 from basis.samplers.sampler import Sampler
+from basis.search.plan import Plan, Round, plan_for, single_round
+from basis.search.ranking import Ranking, needs_order
+from basis.settings import ESTIMATES, METHODS, Estimate
+from basis.signals.pictures import read_image
 from basis.store.loading import load_prior
 
 PriorLike = Prior | str | Path
 """A prior, its name or its folder."""
 
 
-def as_priors(
-    given: PriorLike | Sequence[PriorLike], device: torch.device | str | None = None
+def load_priors(
+    prior: PriorLike | Sequence[PriorLike], device: torch.device | str | None = None
 ) -> list[Prior]:
-    """The priors that were given, those by name or folder loaded, each of these once.
+    """The given priors; those given by name or folder are loaded, each of them once.
 
     Args:
-        given: One or several.
-        device: Where they compute; priors are moved there. None leaves them where they are.
+        prior: One or several.
+        device: Where they compute; None leaves them where they are.
     """
-    several = isinstance(given, list | tuple)
-    each: list[Any] = list(given) if several else [given]  # type: ignore[arg-type]
-    if not each or not all(isinstance(one, Prior | str | Path) for one in each):
+    given: list[Any] = list(prior) if isinstance(prior, list | tuple) else [prior]
+    if not given or not all(isinstance(one, Prior | str | Path) for one in given):
         raise BasisError(
-            "prior must be a prior, a prior's name or folder, or a non-empty list of these"
+            "prior must be a prior, a prior's name or folder, or a non-empty list of these, not "
+            f"{prior!r:.60}"
         )
-    place = None if device is None else find_device(device)
+    target = None if device is None else find_device(device)
     loaded: dict[str, Prior] = {}
     found: list[Prior] = []
-    for one in each:
+    for one in given:
         if isinstance(one, Prior):
-            found.append(one if place is None else one.to(place))
+            found.append(one if target is None else one.to(target))
             continue
         if str(one) not in loaded:
-            loaded[str(one)] = load_prior(one, device=place or "cpu")
+            loaded[str(one)] = load_prior(one, device=target or "cpu")
         found.append(loaded[str(one)])
     return found
 
 
-def as_prior(given: PriorLike, device: torch.device | str | None = None) -> Prior:
-    """One prior, loaded where its name or folder was given."""
-    if isinstance(given, list | tuple):
-        raise BasisError("one prior is needed here, not a list")
-    return as_priors(given, device)[0]
-
-
 def check_seed(seed: int) -> int:
-    """A seed that random generators take."""
+    """A seed that random generators accept."""
     try:
         value = operator.index(seed)
     except TypeError:
@@ -81,184 +76,189 @@ def check_count(name: str, value: int | None) -> int | None:
     try:
         count = operator.index(value)
     except TypeError:
-        raise BasisError(f"{name} must be a whole number of at least 1, not {value!r}") from None
-    if count < 1:
-        raise BasisError(f"{name} must be at least 1, not {value}")
+        count = 0
+    if isinstance(value, bool) or count < 1:
+        raise BasisError(f"{name} must be a whole number of at least 1, not {value!r:.60}")
     return count
 
 
-def check_options(
-    options: dict[str, Any], function: Callable[..., Any], sampler: str | None
-) -> None:
-    """Refuses keywords that are neither the function's own nor a setting of any sampler.
+def make_plan(
+    method: str | int | Sampler | Plan,
+    estimate: Estimate,
+    samples: int | None,
+    priors: Sequence[Prior],
+    mixing: Mixing,
+) -> Plan:
+    """The plan that `separate` runs for these arguments.
 
-    A misspelt keyword is told from a setting that goes with another sampler.
+    Args:
+        method: A named method, a number of evaluations, a sampler or its name, or a plan.
+        estimate: "mode", "mean" or "sample".
+        samples: The number of posterior samples.
+        priors: One per source.
+        mixing: How the sources make the observation.
     """
-    own = [
-        p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD
-    ]
-    kinds = [SAMPLERS[sampler]] if sampler in SAMPLERS else list(SAMPLERS.values())
-    settings = {f.name for kind in kinds for f in fields(kind)}
-    anywhere = {f.name for kind in SAMPLERS.values() for f in fields(kind)}
-    for name in options:
-        near = difflib.get_close_matches(name, [*own, *settings], n=1, cutoff=0.7)
-        if name in anywhere or not (near or sampler is None):
-            continue  # what has it, or what there is, is said where samplers are made
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(own)}"
-        raise BasisError(f"{function.__name__} has no argument {name!r}; {hint}")
+    if estimate not in ESTIMATES:
+        raise BasisError(f"estimate must be one of {', '.join(ESTIMATES)}, not {estimate!r}")
+    if isinstance(method, str) and method in SAMPLERS:
+        method = SAMPLERS[method]()
+    if isinstance(method, Sampler):
+        return single_round(method, samples, estimate)
+    if isinstance(method, Plan):
+        plan = method
+        if estimate != "mode":
+            plan = replace(plan, ranking=Ranking("mean" if estimate == "mean" else "first"))
+    else:
+        if isinstance(method, str) and method not in METHODS:
+            raise BasisError(
+                f"method must be {', '.join(METHODS)}, a number of evaluations, a Plan, or a "
+                f"sampler ({', '.join(SAMPLERS)}), not {method!r}"
+            )
+        ordered = needs_order(priors, mixing)
+        cost = sum(prior._tile_cost for prior in priors)
+        plan = plan_for(method, mixing.sources, ordered=ordered, cost=cost, estimate=estimate)
+    return plan if samples is None else replace(plan, posterior=Round(samples, Gibbs()))
 
 
-def warn_of_weights(mixing: Mixing, brought: Sequence[float] | None) -> None:
-    """A warning where other weights are used than the file says it was mixed with."""
-    told = overridden(mixing, brought)
-    if told:
-        warnings.warn(told, stacklevel=3)
-
-
-def overridden(mixing: Mixing, brought: Sequence[float] | None) -> str:
-    """What to say where other weights are used than a file brings; nothing where they agree."""
-    used = mixing.unlimited.replace(mask=None).plain_alphas
-    if brought is None or used is None:
-        return ""
-    if len(used) == len(brought) and all(
-        abs(a - b) <= 1e-6 * max(1, abs(b)) for a, b in zip(used, brought, strict=True)
-    ):
-        return ""
-    return (
-        f"the file says it was mixed with alphas {_row(brought)}; {_row(used)} is used, "
-        "as was asked for"
+def is_rows(alphas: Any) -> bool:
+    """Whether alphas are several rows: several observations of the same sources."""
+    if isinstance(alphas, Tensor | np.ndarray):
+        return alphas.ndim == 2
+    return isinstance(alphas, list | tuple) and any(
+        isinstance(row, list | tuple | Tensor | np.ndarray) for row in alphas
     )
 
 
-def _row(weights: Sequence[float]) -> str:
-    return " ".join(f"{w:g}" for w in weights)
+def check_alphas(
+    alphas: Any, sources: Any, mixing: Mixing | None, given: Sequence[float] | None, priors: int
+) -> tuple[list[float | None] | None, bool]:
+    """The alphas of a plain mixture, None for each unknown one, and whether the count is unknown.
 
+    Args:
+        alphas, sources, mixing: As `separate` takes them.
+        given: The alphas of the observation's file.
+        priors: The number of priors.
 
-def check_nouns(
-    given: list[Prior], alphas: Sequence[float] | None, mixing: Mixing | None
-) -> tuple[list[Prior], Mixing]:
-    """One prior per source and the mixing, after checking that they fit each other."""
-    if len({p.shape for p in given}) > 1:
-        shapes = ", ".join(str(p.shape) for p in given)
-        raise BasisError(f"all priors must have one signal shape; these have {shapes}")
-    if mixing is not None and alphas is not None:
-        raise BasisError("give alphas or mixing, not both")
-    if mixing is None:
-        mixing = mixture((1.0,) * max(2, len(given)) if alphas is None else alphas)
-    elif not isinstance(mixing, Mixing):
-        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
-    mixing = mixing.fit(given[0].shape)
-    if len(given) == 1:
-        given = given * mixing.sources
-    if len(given) != mixing.sources:
-        raise BasisError(
-            f"{len(given)} priors for {mixing.sources} sources: give one prior for all or one per "
-            "source"
-        )
-    return given, mixing
-
-
-def is_unknown(alphas: Any, sources: Any) -> bool:
-    """Whether weights or the number of sources are to be estimated; wrong words are refused."""
-    if isinstance(alphas, str) and alphas != "unknown":
-        raise BasisError(
-            f"alphas must be numbers, None for those to estimate, or 'unknown', not {alphas!r}"
-        )
+    Returns:
+        The alphas; None if the mixing or rows of alphas determine them.
+    """
     whole = isinstance(sources, int) and not isinstance(sources, bool) and sources >= 1
     if sources is not None and sources != "unknown" and not whole:
-        raise BasisError(f"sources must be a number of 1 or more, or 'unknown', not {sources!r}")
-    if isinstance(alphas, str) or sources == "unknown":
-        return True
-    return isinstance(alphas, list | tuple) and any(a is None for a in alphas)
+        raise BasisError(
+            f"sources must be a whole number of at least 1 or 'unknown', not {sources!r}"
+        )
+    if isinstance(alphas, str) and alphas != "unknown":
+        raise BasisError(f"alphas must be numbers, None or 'unknown', not {alphas!r}")
+    if mixing is not None and alphas is not None:
+        raise BasisError("give alphas or mixing, not both")
+    if sources == "unknown":
+        if alphas is not None or mixing is not None or priors > 1:
+            raise BasisError(
+                "an unknown number of sources needs one prior and neither alphas nor mixing"
+            )
+        return None, True
+    if mixing is not None or is_rows(alphas):
+        count = mixing.sources if mixing is not None else len(alphas[0])
+        if whole and sources != count:
+            raise BasisError(f"{count} sources in the mixing but sources={sources}")
+        return None, False
+    if isinstance(alphas, str):
+        return [None] * (sources or max(2, priors)), False
+    if alphas is None and sources is None and given is not None:
+        return list(given), False
+    if alphas is None:
+        return [1.0] * (sources or max(2, priors)), False
+    found = alphas.tolist() if isinstance(alphas, Tensor | np.ndarray) else alphas
+    found = [found] if isinstance(found, int | float) else list(found)
+    if whole and sources != len(found):
+        raise BasisError(f"{len(found)} alphas for {sources} sources; give one per source")
+    return found, False
 
 
-def told_alphas(
-    alphas: Any, sources: int | str | None, mixing: Mixing | None
-) -> Sequence[float] | None:
-    """The weights that were told, all of them known; a number of sources must agree with them."""
-    told: Sequence[float] | None = alphas
-    if sources is None:
-        return told
-    count = mixing.sources if mixing is not None else None if told is None else len(told)
-    if count is not None and count != sources:
-        raise BasisError(f"{count} weights for {sources} sources; give one for each")
-    return told if count is not None else (1.0,) * int(sources)
+def make_mixing(
+    alphas: Any, mixing: Mixing | None, mask: Any, noise: Any, shape: tuple[int, ...]
+) -> Mixing:
+    """The mixing of known alphas, rows of alphas, or the given one, with its mask and noise.
+
+    Args:
+        alphas: A vector or rows, all known; None if a mixing is given.
+        mixing: As `separate` takes it.
+        mask: Ones where the observation is known: an array, or the path of a picture.
+        noise: Standard deviation of the observation noise; 0 keeps that of the mixing.
+        shape: The shape of a source.
+    """
+    if mixing is None:
+        mixing = mixtures(alphas) if is_rows(alphas) else mixture(alphas)
+    elif not isinstance(mixing, Mixing):
+        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
+    if mask is not None:
+        mixing = mixing.masked(_read_mask(mask))
+    if isinstance(noise, str) or isinstance(noise, bool) or noise is None:
+        raise BasisError(f"noise must be a standard deviation of 0 or more, not {noise!r}")
+    return (mixing.noisy(noise) if noise else mixing).fit(shape)
+
+
+def _read_mask(mask: Any) -> Any:
+    """Ones where a picture is white; arrays as they are."""
+    if isinstance(mask, str | Path):
+        return (read_image(mask, channels=1) > 0.5).double()
+    return mask
+
+
+def check_priors(priors: list[Prior], mixing: Mixing) -> list[Prior]:
+    """One prior per source, all of one shape."""
+    if len({p.shape for p in priors}) > 1:
+        shapes = ", ".join(str(p.shape) for p in priors)
+        raise BasisError(f"all priors must have the same signal shape, not {shapes}")
+    if len(priors) == 1:
+        priors = priors * mixing.sources
+    if len(priors) != mixing.sources:
+        raise BasisError(
+            f"{len(priors)} priors for {mixing.sources} sources; give one prior, or one per source"
+        )
+    return priors
 
 
 def check_observation(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> Tensor:
-    """The observation where the prior computes, after checking that it fits prior and mixing."""
-    wanted = mixing.observed_shape(priors[0].shape)
+    """The observation on the device of the priors, checked to fit priors and mixing."""
+    expected = mixing.observed_shape(priors[0].shape)
     shape = tuple(observation.shape)
-    if shape[1:] != wanted or len(shape) != len(wanted) + 1:
+    if shape[1:] != expected:
         raise BasisError(
-            f"the mixture has shape {shape}; prior {priors[0].name!r} and this mixing take "
-            f"(batch, {', '.join(map(str, wanted))}){_remedy(shape, wanted)}"
+            f"the observation has shape {shape[1:]}; prior {priors[0].name!r} and this mixing need "
+            f"{expected}{_remedy(shape, expected)}"
         )
-    _check_reach(observation, priors, mixing)
+    _check_values(observation, priors, mixing)
     device = priors[0].device
     return observation if device is None else observation.to(device)
 
 
-def _check_reach(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> None:
-    """Refuses values that are far from anything that sources in their range can make."""
+def _check_values(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) -> None:
+    """Raises if values are far outside of what sources in their range can add up to."""
     lows, highs = [p.low for p in priors], [p.high for p in priors]
     bottom = None if None in lows else min(lows)  # type: ignore[type-var]
     top = None if None in highs else max(highs)  # type: ignore[type-var]
-    low, high = mixing.output_range(bottom, top)
-    seen = mixing.observe(observation)
-    least, most = seen.min().item(), seen.max().item()
+    low, high = mixing.reach(bottom, top)
     if low is None or high is None:
         return
-    slack = high - low + 10 * mixing.noise
-    if least < low - slack or most > high + slack:
+    observed = mixing.observe(observation)
+    least, most = observed.min().item(), observed.max().item()
+    margin = high - low + 10 * mixing.noise
+    if least < low - margin or most > high + margin:
         raise BasisError(
-            f"the mixture's values go from {least:g} to {most:g}, where sources in "
-            f"[{bottom:g}, {top:g}] make {low:g} to {high:g}: divide 8-bit pixels by 255, and give "
-            "the alphas it was mixed with"
+            f"the observation has values from {least:g} to {most:g}, but sources in "
+            f"[{bottom:g}, {top:g}] add up to {low:g} to {high:g}; divide 8-bit pixels by 255 and "
+            "check alphas"
         )
 
 
-def _remedy(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    if len(shape) != len(wanted) + 1:
+def _remedy(shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """How `basis.read` makes an observation fit, as the end of a message."""
+    if len(shape) != 4 or len(expected) != 3:
         return ""
-    if shape[1] != wanted[0]:
-        if (shape[1], wanted[0]) == (3, 1):
-            grey = "convert (--convert) makes this one grey"
-            return f"; a prior of colour images is cifar10, and {grey}"
-        colour = "; convert (--convert) makes a grey picture colour"
-        return colour if (shape[1], wanted[0]) == (1, 3) else ""
-    larger = all(a >= b for a, b in zip(shape[2:], wanted[1:], strict=True))
-    sides = ", ".join(map(str, shape[2:]))
-    if not larger:
-        return "; resize (--resize) makes it larger" if len(shape) == 4 else ""
-    resize = ", resize (--resize) makes it smaller" if len(shape) == 4 else ""
-    return f"; basis.priors.Tiled(prior, {sides}) takes larger ones{resize}"
-
-
-def make_sampler(sampler: str | Sampler, **options: Any) -> Sampler:
-    """A sampler from its name and settings."""
-    if isinstance(sampler, Sampler):
-        if options:
-            raise BasisError(
-                f"settings ({', '.join(options)}) go with a sampler's name; this one is made "
-                "already"
-            )
-        return sampler
-    if sampler not in SAMPLERS:
-        raise BasisError(f"unknown sampler {sampler!r}: give one of {', '.join(SAMPLERS)}")
-    kind = SAMPLERS[sampler]
-    known = [f.name for f in dataclasses.fields(kind)]
-    for name in options:
-        if name not in known:
-            raise BasisError(
-                f"sampler {sampler!r} has no setting {name!r}; it has {', '.join(known)}"
-            )
-    for f in dataclasses.fields(kind):
-        value = options.get(f.name, f.default)
-        if f.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
-            raise BasisError(f"{f.name} must be a whole number, not {value!r}")
-        if str(f.type).startswith("float") and (
-            isinstance(value, bool) or not isinstance(value, int | float | None)
-        ):
-            raise BasisError(f"{f.name} must be a number, not {value!r}")
-    return kind(**options)
+    if shape[1] == 3 and expected[0] == 1:
+        return "; read it with grey=True (--grey), or use a prior of color images such as cifar10"
+    if shape[1] == 1 and expected[0] == 3:
+        return "; read it with color=True (--color), or use a prior of grey images such as mnist"
+    size = expected[1] if expected[1] == expected[2] else expected[1:]
+    return f"; read it with size={size} (--size)"

@@ -1,25 +1,30 @@
-"""Mixtures made from known sources, for tests and benchmarks."""
+"""Mixtures made from known sources, for examples, tests and benchmarks."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import memory_left
+from basis.mixings.matrix import mixture
+from basis.signals.datasets import load_images
+from basis.signals.observation import Observation, as_observation
 
 if TYPE_CHECKING:
     from basis.signals.places import ImageSet
 
-
 MOST = 10_000_000
-"""The longest draw: minutes, and hundreds of megabytes."""
+"""The largest number of mixtures; more would take minutes and hundreds of megabytes."""
 Protocol = Literal["agnostic", "split"]
-"""Any two images, or one of each half of the classes."""
+"""Any two images, or one of each group of classes."""
 
 GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "mnist": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),
@@ -28,12 +33,116 @@ GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "cifar10": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
     "sample-photos": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
 }
-"""The two groups of classes that "split" pairs are made of."""
+"""The two groups of classes of "split" pairs."""
+
+_REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
+
+
+def mix(
+    sources: Sequence[Any],
+    alphas: Sequence[float] | None = None,
+    *,
+    noise: float = 0.0,
+    clip: bool = False,
+    seed: int = 0,
+    root: str | os.PathLike[str] | None = None,
+) -> Observation:
+    """Adds sources to a mixture: sum_i alpha_i x_i.
+
+    Args:
+        sources: One per alpha: paths, pictures, arrays or tensors, all of one shape, or images of a
+            data set such as "sample:3". A tensor (batch, k, channels, *size) makes a batch.
+        alphas: The mixing coefficients; 1 for every source by default.
+        noise: Standard deviation of Gaussian noise that is added.
+        clip: Clip the mixture to [0, 1], as in a picture file.
+        seed: The seed of the noise.
+        root: The data folder, for images of a data set.
+
+    Returns:
+        An observation that knows its sources and alphas; `save` writes it to a file.
+    """
+    if isinstance(sources, Tensor) and sources.ndim >= 4:
+        x = sources
+    else:
+        read = [_source(one, root) for one in sources]
+        for one, name in zip(read, sources, strict=True):
+            if one.shape != read[0].shape:
+                raise BasisError(
+                    f"sources must have one shape; {_name(sources[0])} is "
+                    f"{tuple(read[0].shape)}, {_name(name)} is {tuple(one.shape)}"
+                )
+        x = torch.stack(read)[None]
+    values = (1.0,) * x.shape[1] if alphas is None else tuple(alphas)
+    if len(values) != x.shape[1]:
+        raise BasisError(f"{len(values)} alphas for {x.shape[1]} sources; give one per source")
+    mixed = add_noise(mixture(values, x.shape[2])(x), noise, seed)
+    mixed = mixed.clamp(0, 1) if clip else mixed
+    return Observation(mixed, batched=True, sources=x, alphas=torch.tensor(values))
+
+
+def test_mixtures(
+    data: str | os.PathLike[str] | ImageSet = "sample",
+    count: int = 6,
+    *,
+    sources: int = 2,
+    alphas: Sequence[float] | None = None,
+    protocol: Protocol = "agnostic",
+    noise: float = 0.0,
+    seed: int = 0,
+    root: str | os.PathLike[str] | None = None,
+) -> Observation:
+    """Mixtures of random test images of a data set, by the protocol of the paper's tables.
+
+    Args:
+        data: A data set by name or folder; "sample" and "sample-photos" are part of the package.
+        count: How many mixtures. The first n of a longer draw are those of a shorter one.
+        sources: Images per mixture.
+        alphas: The mixing coefficients; 1 for every source by default.
+        protocol: "agnostic" mixes any images; "split" mixes one of each group of classes.
+        noise: Standard deviation of Gaussian noise that is added.
+        seed: The seed of the draw and of the noise.
+        root: The data folder.
+    """
+    images = load_images(data, "test", root=root) if isinstance(data, str | os.PathLike) else data
+    k = sources if alphas is None else len(alphas)
+    pairs = draw_pairs(images, count, k=k, protocol=protocol, seed=seed)
+    return mix(pairs.sources, alphas, noise=noise, seed=seed)
+
+
+test_mixtures.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks
+
+
+def add_noise(observation: Tensor, noise: float, seed: int) -> Tensor:
+    """The observation with Gaussian noise of this standard deviation."""
+    if not noise >= 0:
+        raise BasisError(f"noise must be at least 0, not {noise:g}")
+    generator = torch.Generator().manual_seed(seed)
+    normal = torch.randn(observation.shape, generator=generator)
+    return observation + noise * normal if noise else observation
+
+
+def _source(source: Any, root: str | os.PathLike[str] | None) -> Tensor:
+    """One source, (channels, *size)."""
+    found = _REFERENCE.fullmatch(source) if isinstance(source, str) else None
+    if found and not Path(source).exists():
+        images = load_images(found["name"], "test", root=root)
+        index = int(found["index"])
+        if index >= len(images):
+            raise BasisError(f"{source}: {found['name']} has test images 0 to {len(images) - 1}")
+        return images.floats(torch.tensor([index]))[0]
+    values = as_observation(source).values
+    if len(values) != 1:
+        raise BasisError(f"{_name(source)} holds {len(values)} signals; one is needed here")
+    return values[0]
+
+
+def _name(source: Any) -> str:
+    return str(source) if isinstance(source, str | os.PathLike) else "an array"
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sources that were mixed, with where they come from.
+    """Sources of mixtures, and where they come from.
 
     Attributes:
         sources: (count, k, channels, *size).
@@ -45,15 +154,15 @@ class Pairs:
 
     def mix(self, alphas: Sequence[float]) -> Tensor:
         """sum_i alpha_i x_i: (count, channels, *size)."""
-        weights = torch.as_tensor(alphas, dtype=self.sources.dtype, device=self.sources.device)
-        if weights.shape != self.sources.shape[1:2]:
+        values = torch.as_tensor(alphas, dtype=self.sources.dtype, device=self.sources.device)
+        if values.shape != self.sources.shape[1:2]:
             raise BasisError(
-                f"{weights.numel()} alphas for {self.sources.shape[1]} sources; give one for each"
+                f"{values.numel()} alphas for {self.sources.shape[1]} sources; give one per source"
             )
-        return torch.tensordot(weights, self.sources, dims=([0], [1]))
+        return torch.tensordot(values, self.sources, dims=([0], [1]))
 
     def average(self) -> Tensor:
-        """The estimate without a prior: every source is the mean of the sources."""
+        """The trivial baseline: every source is the mean of the sources."""
         k = self.sources.shape[1]
         return (self.mix((1.0,) * k) / k)[:, None].expand(self.sources.shape)
 
@@ -66,7 +175,7 @@ def draw_pairs(
     if left is not None and need > left:
         raise BasisError(
             f"{count} mixtures of {k} images take {need / 1e9:.1f} GB of memory, and "
-            f"{left / 1e9:.1f} GB are left; ask for fewer, or separate them as a job"
+            f"{left / 1e9:.1f} GB are left; ask for fewer, or use a job"
         )
     indices = draw_indices(images, count, k=k, protocol=protocol, seed=seed)
     return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)
@@ -101,7 +210,7 @@ def draw_indices(
             raise BasisError(f"{images.name} has {len(images)} images, too few for {k} sources")
         draws = []
         while len(draws) < count:
-            if k * k > 2 * len(images):  # so many at random are hardly ever all different
+            if k * k > 2 * len(images):  # indices drawn independently would rarely be distinct
                 row = torch.randperm(len(images), generator=generator)[:k].tolist()
             else:
                 row = torch.randint(len(images), (k,), generator=generator).tolist()

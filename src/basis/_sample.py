@@ -1,21 +1,23 @@
-"""Unconditional draws from a prior: what it believes signals look like."""
+"""Unconditional samples of a prior."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from basis._inputs import PriorLike, as_prior, check_count, check_seed
+from basis._inputs import PriorLike, check_count, check_seed, load_priors
+from basis.errors import BasisError
+from basis.mixings.mixing import clamp
 from basis.priors.prior import Prior
-from basis.progress import Progress
+from basis.progress import Callback, Progress, progress_bar
 from basis.samplers.noise import Noise, item_seeds
 from basis.tensors import clamp
 
-BEND = 7.0
-"""How much closer together small noise levels lie (Karras et al. 2022, arXiv:2206.00364)."""
+RHO = 7.0
+"""How much denser small noise levels are (Karras et al., arXiv:2206.00364)."""
 
 
 @torch.no_grad()
@@ -25,52 +27,56 @@ def sample(
     *,
     steps: int = 32,
     seed: int = 0,
-    batch: int = 64,
+    batch_size: int = 64,
     each_class: bool = False,
-    progress: Callable[[Progress], None] | None = None,
     device: torch.device | str | None = None,
+    progress: bool | Callback | None = None,
 ) -> Tensor:
-    """Signals drawn from a prior: (count, channels, *size), in its range.
+    """Samples of a prior, (count, channels, *size), in its value range.
 
-    Noise of the prior's largest level is turned into a signal along the probability flow, with
-    Heun's method: two network evaluations a step. A signal depends on the seed and its number
-    alone, not on the count.
+    Noise of the prior's largest level is transformed along the probability flow by Heun's method,
+    with two network evaluations per step. A sample depends only on the seed and its index.
 
     Args:
-        prior: Any prior, or its name or folder. One that knows no noise well above the spread of
-            its signals cannot start from nothing: its draws begin from its typical value.
+        prior: A prior, its name or its folder. If its largest noise level is not much larger than
+            the standard deviation of its signals, samples start from its typical value.
+        count: The number of samples.
         steps: Steps from the largest to the smallest noise level.
-        batch: Signals at once.
-        each_class: Signals of every class in turn, for a prior that can be told them
-            (`Prior.condition`): the first of the first class, the second of the second.
+        seed: The seed of the noise.
+        batch_size: Samples drawn together.
+        each_class: Samples of every class in turn, for a class-conditional prior.
         device: Where to compute, as for `separate`.
+        progress: As for `separate`.
     """
-    for name, value in (("count", count), ("steps", steps), ("batch", batch)):
+    for name, value in (("count", count), ("steps", steps), ("batch_size", batch_size)):
         check_count(name, value)
-    seed, prior = check_seed(seed), as_prior(prior, device)
-    ends = torch.tensor([prior.sigma_max, prior.sigma_min], dtype=torch.float64) ** (1 / BEND)
-    sigmas = (ends[0] + torch.linspace(0, 1, steps + 1) * (ends[1] - ends[0])).pow(BEND).tolist()
-    # Nothing is observed of any; equal observations are told apart by their number.
+    seed, prior = check_seed(seed), load_priors(prior, device)[0]
+    ends = torch.tensor([prior.sigma_max, prior.sigma_min], dtype=torch.float64) ** (1 / RHO)
+    sigmas = (ends[0] + torch.linspace(0, 1, steps + 1) * (ends[1] - ends[0])).pow(RHO).tolist()
+    # There is no observation; equal observations are distinguished by their index.
     seeds = [row[0] for row in item_seeds(torch.zeros(count, 1), 1, seed, "sample")]
     parts = [(prior, list(range(count)))]
     if each_class:
         if not prior.classes:
-            prior.condition()  # says what is missing
+            raise BasisError(f"prior {prior.name!r} is not class-conditional: leave each_class out")
         total = len(prior.classes)
         parts = [
             (prior.condition(c), list(range(c, count, total))) for c in range(min(total, count))
         ]
-    drawn = torch.empty(count, *prior.shape, device=prior.device)
+    samples = torch.empty(count, *prior.shape, device=prior.device)
     done = 0
-    for told, numbers in parts:
-        for first in range(0, len(numbers), batch):
-            rows = numbers[first : first + batch]
-            for sigma, state in _flow(told, Noise([seeds[i] for i in rows]), len(rows), sigmas):
-                x, done = state, done + len(rows)
-                if progress is not None:
-                    progress(Progress(done, count * steps, sigma))
-            drawn[rows] = clamp(told.denoise(x, sigmas[-1]), prior.low, prior.high)
-    return drawn
+    with progress_bar(progress, "sampling") as report:
+        for conditioned, indices in parts:
+            for first in range(0, len(indices), batch_size):
+                rows = indices[first : first + batch_size]
+                noise = Noise([seeds[i] for i in rows])
+                for sigma, x in _flow(conditioned, noise, len(rows), sigmas):
+                    done += len(rows)
+                    if report is not None:
+                        report(Progress(done, count * steps, sigma))
+                clean = conditioned.denoise(x, sigmas[-1])
+                samples[rows] = clamp(clean, prior.low, prior.high)
+    return samples
 
 
 def _flow(
@@ -82,6 +88,6 @@ def _flow(
     for sigma, lower in pairwise(sigmas):
         slope = (x - prior.denoise(x, sigma)) / sigma
         ahead = x + (lower - sigma) * slope
-        there = (ahead - prior.denoise(ahead, lower)) / lower
-        x = x + (lower - sigma) * (slope + there) / 2
+        next_slope = (ahead - prior.denoise(ahead, lower)) / lower
+        x = x + (lower - sigma) * (slope + next_slope) / 2
         yield lower, x

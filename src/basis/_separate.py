@@ -1,11 +1,12 @@
-"""`separate`: a prior, a mixing and a sampler become sources."""
+"""`separate`: from an observation and priors to sources."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,16 +15,15 @@ from torch import Tensor
 from basis import metrics
 from basis._inputs import (
     PriorLike,
-    as_priors,
+    check_alphas,
     check_count,
-    check_nouns,
     check_observation,
-    check_options,
+    check_priors,
     check_seed,
-    is_unknown,
-    make_sampler,
-    told_alphas,
-    warn_of_weights,
+    is_rows,
+    load_priors,
+    make_mixing,
+    make_plan,
 )
 from basis._version import __version__
 from basis.devices import default_workers, run_all
@@ -33,426 +33,412 @@ from basis.mixings.per_item import PerItemMixing
 from basis.priors.card import LIKELY
 from basis.priors.likelihood import with_likelihood
 from basis.priors.prior import Prior
-from basis.progress import Progress
+from basis.priors.tiled import Tiled, large_enough
+from basis.progress import Callback, progress_bar
 from basis.result import Result
 from basis.samplers.sampler import Sampler
-from basis.search.alphas import find_weights
-from basis.search.plan import Plan, one_round, plan_for
-from basis.search.plausibility import MET, Verdict, typical_energies
-from basis.search.ranking import exchangeable, needs_order
-from basis.search.search import Found, ItemSeeds, Keep, Search, StepCounter, evaluating
-from basis.settings import Choice, Effort, SamplerName
-from basis.signals.observation import Observed, open_mixtures, read_observation
-from basis.signals.pictures import MOST_PIXELS
-
-
-def separate(
-    mixture: Observed | Sequence[Observed],
-    prior: PriorLike | Sequence[PriorLike],
-    *,
-    alphas: Sequence[float | None] | Literal["unknown"] | None = None,
-    sources: int | Literal["unknown"] | None = None,
-    mixing: Mixing | None = None,
-    effort: Effort | int | Plan | None = None,
-    sampler: SamplerName | Sampler | None = None,
-    samples: int | None = None,
-    choose: Choice | None = None,
-    seed: int = 0,
-    finish: bool = True,
-    keep: Sequence[float] | Literal["all"] = (),
-    chunk: int = 128,
-    workers: int | None = None,
-    occurrences: Sequence[int] | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    device: torch.device | str | None = None,
-    convert: bool = False,
-    invert: bool = False,
-    resize: bool = False,
-    **options: Any,
-) -> Result:
-    """Finds the sources that were mixed, by search (an effort) or by drawing from their posterior.
-
-    Args:
-        mixture: What was observed, m, (batch, *observed), in the units of sum_i alpha_i x_i with
-            sources in the priors' range: a tensor or a numpy array, float32 or float64, in which
-            precision the state is kept, or uint8, which stands for [0, 1]. One observation may
-            leave out the batch and a single channel, (height, width), and a picture may have its
-            channels last. Or the path of a picture, .npy or .npz, a PIL image, or a list of these.
-        prior: One prior for all sources, or one per source; or their names or folders.
-        alphas: The weights of a plain mixture, one per source; those of the file by default where
-            it brings them, else (1, 1). Those that are None, or all of them with "unknown", are
-            estimated with the sources.
-        sources: The number of sources where alphas do not say it; "unknown" takes the least number
-            of 1 to 4, each with weight 1, that explains a mixture plausibly.
-        mixing: Any other mixing, instead of alphas.
-        effort: "fast", "balanced" (the default where no sampler is given), "best", or a number of
-            network evaluations per mixture: the search that was measured to be best for it. Or a
-            `Plan` of your own.
-        sampler: Instead of an effort: a name from `basis.samplers.SAMPLERS`, or a sampler.
-        samples: Independent draws of the posterior per mixture; 1 with a sampler. An effort draws
-            them beside its search, by `gibbs`, and none by default.
-        choose: Which sample becomes `sources`: the "first", or the best by denoising "energy", by
-            "likelihood" (score priors answer by their probability flow, at many evaluations) or by
-            the sum of "both". With a sampler "first" is the default, with an effort "energy". Or
-            the "mean" of all: where a mixture leaves much open, as one of photos does, it is
-            blurred and nearer to the truth than any one explanation. With an effort, "draw" spends
-            all of it on one draw of the posterior: sources that look like the prior's signals,
-            farther from the truth. A sampler's "first" is such a draw.
-        seed: The same seed gives an item the same separation in any batch and at any place in it.
-            A mixture that is repeated in a batch is another draw each time: what counts is what was
-            observed and how often it came before.
-        finish: Whether a sampler ends with one denoising and a projection onto what was observed.
-        keep: Noise levels whose last state to keep (the nearest level is taken), or "all"; with a
-            sampler.
-        chunk: Chains advanced together; memory grows with this and not with the batch.
-        workers: Chunks worked on at the same time, one core each; on a CPU as many as torch has
-            threads.
-        occurrences: How often each mixture came before, where the batch is a part of something
-            larger; counted within the batch by default.
-        progress: Called after every step, with the state of the chains; what it raises ends the
-            separation.
-        device: Where to compute: "cpu", "cuda", or "auto" for a GPU where there is one; the priors
-            are moved there. By default where they are.
-        convert: Make a colour picture grey, or a grey one colour, as the priors need it. (Grey
-            saved as RGB, all channels alike, needs no asking.)
-        invert: Exchange light and dark: digits written in black on white.
-        resize: Cut and resize a picture to what the priors need.
-        options: Settings of a sampler given by name, for example `steps=50`.
-    """
-    check_options(options, separate, sampler if isinstance(sampler, str) else None)
-    seed, samples = check_seed(seed), check_count("samples", samples)
-    check_count("chunk", chunk)
-    check_count("workers", workers)
-    _check_keep(keep)
-    given = as_priors(prior, device)
-    parts, brought = open_mixtures(
-        mixture, len(given[0].shape) - 1, None if resize else MOST_PIXELS
-    )
-    fit: dict[str, Any] = {"convert": convert, "invert": invert, "resize": resize}
-    fit |= {"low": given[0].low, "high": given[0].high}
-    if is_unknown(alphas, sources):
-        same = {
-            "effort": effort, "sampler": sampler, "samples": samples, "choose": choose,
-            "seed": seed, "finish": finish, "keep": keep, "chunk": chunk, "workers": workers,
-            "progress": progress,
-        }  # fmt: skip
-        whole = read_observation(parts, given[0].shape, **fit)
-        one_or_all = given[0] if len(given) == 1 else given
-        return separate_unknown(whole, one_or_all, alphas, sources, mixing, **same, **options)
-    weights = told_alphas(alphas, sources, mixing)
-    if weights is None and mixing is None:
-        weights = brought
-    priors, mixing = check_nouns(given, weights, mixing)
-    warn_of_weights(mixing, brought)
-    observed = read_observation(parts, mixing.observed_shape(priors[0].shape), **fit)
-    m = check_observation(observed, priors, mixing)
-    if occurrences is not None and len(occurrences) != len(m):
-        raise BasisError(f"{len(occurrences)} occurrences for {len(m)} mixtures; give one for each")
-    plan = _plan(
-        effort, sampler, samples, choose, finish, keep, options, priors=priors, mixing=mixing
-    )
-    if plan.ranking.by in ("likelihood", "both"):
-        priors = with_likelihood(priors)
-
-    started = time.perf_counter()
-    workers = default_workers(m.device) if workers is None else workers
-    each = max(1, min(chunk // plan.widest, math.ceil(len(m) / workers)))
-    pieces = [slice(first, first + each) for first in range(0, len(m), each)]
-    all_seeds = ItemSeeds(m, seed, occurrences)
-    steps = StepCounter(len(pieces), progress)
-
-    def one(number: int, part: slice, check: Callable[[], None]) -> Found:
-        def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
-            check()
-            steps(number, done, total, sigma, state)
-
-        return Search(
-            plan, priors, mixing.select(part), m[part], all_seeds.cut(part), on_step, keep
-        ).run()
-
-    with evaluating(priors):
-        if plan.verdict:
-            for p in priors:
-                typical_energies(p)  # measured once, before chunks ask for it side by side
-        found = run_all(one, pieces, workers)
-
-    # Copied out of inference mode, so that results can be used like any other tensor.
-    def gather(name: str) -> Tensor:
-        first = getattr(found[0], name)
-        whole = torch.empty((len(m), *first.shape[1:]), dtype=first.dtype, device=observed.device)
-        for part, piece in zip(pieces, found, strict=True):
-            whole[part] = getattr(piece, name)
-        return whole
-
-    best = gather("best")
-    residual = metrics.rms(mixing.residual(best, observed.to(best)))
-    return Result(
-        sources=best,
-        samples=gather("samples"),
-        energies=gather("energies"),
-        residual=residual,
-        spent=torch.cat([f.spent for f in found]),
-        settings={
-            "sampler": plan.settings(),
-            "mixing": mixing.describe(),
-            "priors": [p.describe() for p in priors],
-            "versions": {"basis": __version__, "torch": torch.__version__},
-        },
-        seed=seed,
-        seconds=time.perf_counter() - started,
-        exchangeable=exchangeable(priors, mixing),
-        drawn=sampler is not None or plan.draws is not None,
-        alphas=_alphas(mixing, len(m)),
-        **_verdict([f.verdict for f in found]),
-        kept={
-            sigma: torch.cat([f.kept[sigma] for f in found]).to(observed.device).clone()
-            for sigma in found[0].kept
-        },
-        mixture=observed,
-        mixing=mixing,
-        span=(priors[0].low, priors[0].high),
-    )
-
-
-def separate_each(
-    mixtures: Iterable[Observed], prior: PriorLike | Sequence[PriorLike], **settings: Any
-) -> Iterator[Result]:
-    """`separate` over a stream of batches: any number of mixtures in the memory of one batch.
-
-    Args:
-        mixtures: Batches (batch, *observed), each as `separate` takes it.
-        prior: One prior for all sources, or one per source; or their names or folders.
-        settings: Everything else that `separate` takes.
-    """
-    prior = as_priors(prior, settings.get("device"))
-    for batch in mixtures:
-        yield separate(batch, prior, **settings)
-
-
-def settled_plan(
-    prior: Prior | Sequence[Prior],
-    *,
-    alphas: Sequence[float] | None = None,
-    mixing: Mixing | None = None,
-    effort: Effort | int | Plan | None = None,
-    sampler: str | Sampler | None = None,
-    samples: int | None = None,
-    choose: Choice | None = None,
-    finish: bool = True,
-    **options: Any,
-) -> Plan:
-    """The plan that `separate` runs when it is given the same arguments."""
-    given = [prior] if isinstance(prior, Prior) else list(prior)
-    priors, mixing = check_nouns(given, alphas, mixing)
-    return _plan(
-        effort, sampler, samples, choose, finish, (), options, priors=priors, mixing=mixing
-    )
-
-
-def _plan(
-    effort: Effort | int | Plan | None,
-    sampler: str | Sampler | None,
-    samples: int | None,
-    choose: Choice | None,
-    finish: bool,
-    keep: Keep,
-    options: dict[str, Any],
-    *,
-    priors: Sequence[Prior],
-    mixing: Mixing,
-) -> Plan:
-    """The plan that the arguments of `separate` ask for."""
-    if sampler is not None:
-        if effort is not None:
-            raise BasisError("give an effort or a sampler, not both")
-        engine = make_sampler(sampler, **options)
-        return one_round(engine, samples or 1, choose or "first", finish)
-    given = [*options, *(["keep"] if keep else []), *([] if finish else ["finish"])]
-    if given:
-        raise BasisError(f"{', '.join(given)} goes with a sampler: give one, or leave it out")
-    if isinstance(effort, Plan):
-        return effort.with_choice(samples, choose)
-    ordered = needs_order(priors, mixing)
-    cost = sum(prior._tile_cost for prior in priors)
-    plan = plan_for(effort, mixing.sources, ordered=ordered, cost=cost, choose=choose)
-    return plan.with_choice(samples, None)
-
-
-def _alphas(mixing: Mixing, count: int) -> Tensor | None:
-    """The weights of every item of a plain mixture."""
-    if isinstance(mixing, PerItemMixing):
-        return mixing.alphas
-    weights = mixing.plain_alphas
-    return None if weights is None else torch.tensor(weights, dtype=torch.float64).repeat(count, 1)
-
-
-def _verdict(parts: Sequence[Verdict | None]) -> dict[str, Any]:
-    """What a result says of its plausibility."""
-    told = [part for part in parts if part is not None]
-    if len(told) < len(parts):
-        return {}
-    return {
-        "plausibility": torch.cat([v.plausibility for v in told]).clone(),
-        "source_energies": torch.cat([v.energies for v in told]).clone(),
-        "remarks": tuple(line for v in told for line in v.remarks()),
-    }
-
-
-def _check_keep(keep: Keep) -> None:
-    if isinstance(keep, str) and keep != "all":
-        raise BasisError(f"keep takes noise levels or 'all', not {keep!r}")
-    if not isinstance(keep, str) and any(not sigma > 0 for sigma in keep):
-        raise BasisError(f"noise levels to keep must be positive, not {list(keep)}")
-
+from basis.search.alphas import estimate_alphas
+from basis.search.plan import Plan
+from basis.search.plausibility import MET, typical_energies
+from basis.search.ranking import exchangeable
+from basis.search.search import Found, ItemSeeds, Search, StepCounter, evaluation_mode
+from basis.settings import Estimate
+from basis.signals.observation import Observation, Source, as_observation, read
 
 MOST_SOURCES = 4
-"""The largest number of sources that is tried where it is not known."""
-_ACCEPTED = LIKELY / 3  # plausibility from which a number of sources is taken
-_OPEN = (
-    "the weights cannot be known: this prior takes its sources at any scale, so that a larger "
-    "weight of a smaller source explains the mixture as well; give the alphas"
+"""The largest number of sources that is tried if it is unknown."""
+_ACCEPTED = LIKELY / 3  # the plausibility from which a number of sources is accepted
+_NOT_IDENTIFIABLE = (
+    "the alphas are not identifiable: this prior accepts its signals at any scale, so a larger "
+    "alpha with a smaller source explains the observation as well; give the alphas"
 )
 
 
-def separate_unknown(
-    mixture: Tensor,
-    prior: Prior | Sequence[Prior],
-    alphas: Sequence[float | None] | str | None,
-    sources: int | str | None,
-    mixing: Mixing | None,
-    **settings: Any,
+def separate(
+    observation: Source | Sequence[Source],
+    prior: PriorLike | Sequence[PriorLike],
+    alphas: Sequence[float | None] | Sequence[Sequence[float]] | Literal["unknown"] | None = None,
+    *,
+    mixing: Mixing | None = None,
+    sources: int | Literal["unknown"] | None = None,
+    noise: float = 0.0,
+    mask: Any = None,
+    method: str | int | Sampler | Plan = "balanced",
+    estimate: Estimate = "mode",
+    samples: int | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    batch_size: int = 128,
+    workers: int | None = None,
+    progress: bool | Callback | None = None,
 ) -> Result:
-    """`separate` with weights, or the number of sources, estimated by the priors."""
-    if mixing is not None:
-        raise BasisError(
-            "unknown weights and numbers of sources go with plain mixtures: leave mixing out"
-        )
-    if sources == "unknown":
-        if alphas is not None or not isinstance(prior, Prior):
-            raise BasisError(
-                "an unknown number of sources takes one prior and weights of 1: leave alphas out"
-            )
-        return _count_sources(mixture, prior, settings)
-    given = [1] if isinstance(prior, Prior) else list(prior)
-    if isinstance(alphas, str) or alphas is None:
-        count = sources if isinstance(sources, int) else max(2, len(given))
-        wanted: list[float | None] = [None] * count
-    else:
-        wanted = list(alphas)
-        if isinstance(sources, int) and sources != len(wanted):
-            raise BasisError(f"{len(wanted)} alphas for {sources} sources; give one for each")
-    told = [1.0 if a is None else a for a in wanted]
-    priors, plain = check_nouns([prior] if isinstance(prior, Prior) else list(prior), told, None)
-    m = check_observation(mixture, priors, plain)
-    seed, chunk = settings.get("seed", 0), settings.get("chunk", 128)
-    started = time.perf_counter()
-    with evaluating(priors):
-        found = find_weights(
-            m, priors, wanted, seed=seed, chunk=chunk, progress=settings.get("progress")
-        )
-    searching = time.perf_counter() - started
-    # Cloned out of inference mode, so that they can be used like any other tensor.
-    alphas_found, spent = found.alphas.clone(), found.spent.clone()
-    free = [i for i, a in enumerate(wanted) if a is None]
-    if isinstance(prior, Prior) and len(free) > 1:
-        # Sources of one prior are told apart by their weights alone: the heaviest comes first.
-        alphas_found[:, free] = alphas_found[:, free].sort(dim=1, descending=True).values
-    result = separate(mixture, prior, mixing=PerItemMixing(alphas_found), **settings)
-    remarks = [
-        line if known else f"{line}; {_OPEN}".removeprefix("; ")
-        for line, known in zip(result.remarks or [""] * len(m), found.known.tolist(), strict=True)
-    ]
-    return replace(
-        result,
-        alphas=alphas_found,
-        alphas_known=found.known.clone(),
-        spent=result.spent + spent,
-        seconds=result.seconds + searching,
-        remarks=tuple(remarks),
+    """Separates an observation m = sum_i alpha_i x_i into its sources x_i.
+
+    Args:
+        observation: A path, picture, array or tensor, (batch, *observed shape) or a single item; a
+            list of these; or what `basis.read` or `basis.mix` returned. Floats are in units of
+            sum_i alpha_i x_i with sources in the prior's range; 8-bit values are divided by 255.
+            Pictures larger than the prior's are separated through overlapping tiles.
+        prior: One prior for all sources or one per source: priors, their names or folders.
+        alphas: The mixing coefficients, one per source; by default those of the observation's file,
+            else 1 for every source. None for each unknown one, or "unknown" for all. Several rows
+            are several observations of the same sources.
+        mixing: Any other mixing, instead of alphas.
+        sources: The number of sources, if alphas do not give it. "unknown" finds the least number
+            from 1 to 4 that explains an item plausibly, with alphas of 1.
+        noise: Standard deviation of Gaussian noise on the observation.
+        mask: Ones where the observation is known and zeros elsewhere; an array, or the path of a
+            picture that is white where it is known.
+        method: How to search: "fast", "balanced", "best" or a number of network evaluations per
+            item. Or a sampler or its name, which draws one sample without a search; or a `Plan`.
+        estimate: What `Result.sources` is. "mode": the most probable sources found. "mean": the
+            posterior mean, closer to the truth but blurred if much is uncertain. "sample": one
+            posterior sample, which looks like the prior's signals.
+        samples: The number of posterior samples in `Result.samples`, for `mean`, `std`, `interval`
+            and `modes`; none by default.
+        seed: The same seed gives an item the same result in any batch, at any position. An item
+            that occurs twice in a batch is sampled independently.
+        device: Where to compute: "cpu", "cuda", or "auto" for a GPU if there is one. By default
+            where the priors are.
+        batch_size: Chains run together; memory grows with it.
+        workers: Batches run in parallel on a CPU; by default the number of torch's threads.
+        progress: True for a progress bar, False for none, or a function that is called with a
+            `Progress` after every step; an exception in it ends the separation. By default there is
+            a bar on a terminal and in notebooks.
+    """
+    return separate_batch(
+        observation,
+        prior,
+        alphas,
+        mixing=mixing,
+        sources=sources,
+        noise=noise,
+        mask=mask,
+        method=method,
+        estimate=estimate,
+        samples=samples,
+        seed=seed,
+        device=device,
+        batch_size=batch_size,
+        workers=workers,
+        progress=progress,
     )
 
 
-def _count_sources(mixture: Tensor, prior: Prior, settings: dict[str, Any]) -> Result:
-    """The least number of sources that explains each mixture plausibly."""
+def separate_batch(
+    observation: Source | Sequence[Source],
+    prior: PriorLike | Sequence[PriorLike],
+    alphas: Any = None,
+    *,
+    mixing: Mixing | None = None,
+    sources: int | Literal["unknown"] | None = None,
+    noise: float = 0.0,
+    mask: Any = None,
+    method: str | int | Sampler | Plan = "balanced",
+    estimate: Estimate = "mode",
+    samples: int | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    batch_size: int = 128,
+    workers: int | None = None,
+    progress: bool | Callback | None = None,
+    occurrences: Sequence[int] | None = None,
+) -> Result:
+    """`separate` for a part of something larger.
+
+    Args:
+        occurrences: How many items before this part equal each item; counted within the batch by
+            default. The other arguments are those of `separate`.
+    """
+    check_count("samples", samples)
+    check_count("batch_size", batch_size)
+    check_count("workers", workers)
+    priors = load_priors(prior, device)
+    parts = list(observation) if isinstance(observation, list | tuple) else [observation]
+    parts = [read(part) if isinstance(part, str | os.PathLike) else part for part in parts]
+    own = [p.alphas for p in parts if isinstance(p, Observation) and p.alphas is not None]
+    own_alphas = own[0].tolist() if own else None
+    wanted, count_unknown = check_alphas(alphas, sources, mixing, own_alphas, len(priors))
+    run = _Run(method, estimate, samples, check_seed(seed), batch_size, workers, occurrences)
+    unknown = count_unknown or (wanted is not None and None in wanted)
+    if unknown and (mask is not None or noise):
+        raise BasisError("unknown alphas need a plain mixture: leave out mask and noise")
+    known: Any = alphas if wanted is None else [1.0 if a is None else a for a in wanted]
+    shape = priors[0].shape
+    fitted = make_mixing([1.0] if count_unknown else known, mixing, mask, noise, shape)
+    given = as_observation(parts, fitted.observed_shape(shape), priors[0].value_range)
+    m = given.values
+    if is_rows(alphas):
+        m = _stack(m, len(alphas), shape[0])
+    if fitted.observed_shape(shape)[1:] == shape[1:]:
+        priors = large_enough(priors, tuple(m.shape[2:]))
+        fitted = fitted.fit(priors[0].shape)
+    priors = check_priors(priors, fitted) if not count_unknown else priors
+    m = check_observation(m, priors, fitted)
+    names = given.names
+    with progress_bar(progress, "separating") as callback:
+        run.progress = callback
+        if count_unknown:
+            result = _count_sources(m, priors[0], run)
+        elif unknown:
+            assert wanted is not None
+            result = _estimate_alphas(m, priors, wanted, run)
+        else:
+            result = run(m, priors, fitted)
+    result = replace(
+        result,
+        item_names=names[:: len(names) // len(m)],
+        warnings=_add_warnings(result, own_alphas, alphas, priors[0], unknown),
+    )
+    truth = given.sources
+    if truth is not None and truth.shape == result.sources.shape:
+        result = result.reordered(truth.to(result.sources))
+    return result
+
+
+@dataclass
+class _Run:
+    """What is the same for every batch of one call of `separate`."""
+
+    method: str | int | Sampler | Plan
+    estimate: Estimate
+    samples: int | None
+    seed: int
+    batch_size: int
+    workers: int | None
+    occurrences: Sequence[int] | None
+    progress: Callback | None = None
+
+    def __call__(self, m: Tensor, priors: list[Prior], mixing: Mixing) -> Result:
+        """Separates observations whose mixing is known, (batch, *observed shape)."""
+        if self.occurrences is not None and len(self.occurrences) != len(m):
+            raise BasisError(f"{len(self.occurrences)} occurrences for {len(m)} items")
+        plan = make_plan(self.method, self.estimate, self.samples, priors, mixing)
+        if plan.ranking.by in ("likelihood", "both"):
+            priors = with_likelihood(priors)
+        started = time.perf_counter()
+        workers = default_workers(m.device) if self.workers is None else self.workers
+        size = max(1, min(self.batch_size // plan.widest, math.ceil(len(m) / workers)))
+        batches = [slice(first, first + size) for first in range(0, len(m), size)]
+        seeds = ItemSeeds(m, self.seed, self.occurrences)
+        steps = StepCounter(len(batches), self.progress)
+
+        def one(number: int, items: slice, check: Callable[[], None]) -> Found:
+            def on_step(done: int, total: int, sigma: float, state: Tensor) -> None:
+                check()
+                steps(number, done, total, sigma, state)
+
+            def own_seeds(label: str, chains: int) -> list[list[int]]:
+                return seeds(label, chains, items)
+
+            return Search(plan, priors, mixing.select(items), m[items], own_seeds, on_step).run()
+
+        with evaluation_mode(priors):
+            if plan.judge:
+                for prior in priors:
+                    typical_energies(prior)  # measured once, before batches need it in parallel
+            found = run_all(one, batches, workers)
+
+        # Copied out of inference mode, so that results can be used like any other tensor.
+        def gather(get: Callable[[Any], Tensor]) -> Tensor:
+            return torch.cat([get(part) for part in found]).clone()
+
+        judged = all(part.plausibility is not None for part in found)
+        sources = gather(lambda f: f.best)
+        return Result(
+            sources=sources,
+            observation=m,
+            mixing=mixing,
+            names=source_names(priors),
+            item_names=_numbers(len(m)),
+            alphas=mixing_alphas(mixing, len(m)),
+            samples=None if self.samples is None else gather(lambda f: f.samples),
+            residual=metrics.rms(mixing.residual(sources, m.to(sources))),
+            plausibility=gather(lambda f: f.plausibility.values) if judged else None,
+            source_energies=gather(lambda f: f.plausibility.energies) if judged else None,
+            warnings=tuple(
+                line for f in found for line in f.plausibility.warnings()  # type: ignore[union-attr]
+            )
+            if judged
+            else ("",) * len(m),
+            item_evaluations=gather(lambda f: f.evaluations),
+            energies=gather(lambda f: f.energies),
+            exchangeable=exchangeable(priors, mixing),
+            value_range=(priors[0].low, priors[0].high),
+            prior_std=min(prior.std for prior in priors),
+            settings={
+                "method": plan.settings(),
+                "mixing": mixing.describe(),
+                "priors": [prior.describe() for prior in priors],
+                "versions": {"basis": __version__, "torch": torch.__version__},
+            },
+            seed=self.seed,
+            seconds=time.perf_counter() - started,
+            trajectory={
+                sigma: torch.cat([f.trajectory[sigma] for f in found]).clone()
+                for sigma in found[0].trajectory
+            },
+        )
+
+
+def source_names(priors: Sequence[Prior]) -> tuple[str, ...]:
+    """A name per source: the prior's, numbered if it occurs several times."""
+    names = [prior.name for prior in priors]
+    return tuple(
+        name if names.count(name) == 1 else f"{name}-{names[: i + 1].count(name)}"
+        for i, name in enumerate(names)
+    )
+
+
+def mixing_alphas(mixing: Mixing, count: int) -> Tensor | None:
+    """The alphas of every item, (count, k); None if the mixing is not a sum of scaled sources."""
+    if isinstance(mixing, PerItemMixing):
+        return mixing.alphas
+    alphas = mixing.plain_alphas
+    return None if alphas is None else torch.tensor(alphas, dtype=torch.float64).repeat(count, 1)
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    digits = max(2, len(str(count)))
+    return tuple(f"{i + 1:0{digits}d}" for i in range(count))
+
+
+def _stack(m: Tensor, rows: int, channels: int) -> Tensor:
+    """Every `rows` observations of the same sources as one item with all their channels."""
+    if rows == 1 or m.shape[1] != channels:
+        return m
+    if len(m) % rows:
+        raise BasisError(
+            f"{len(m)} observations for {rows} rows of alphas; give {rows} observations of the "
+            "same sources for every item"
+        )
+    return m.unflatten(0, (-1, rows)).flatten(1, 2)
+
+
+def _add_warnings(
+    result: Result, own: Sequence[float] | None, alphas: Any, prior: Prior, unknown: bool
+) -> tuple[str, ...]:
+    """The warnings of every item, with those that concern all of them."""
+    more = []
+    if own is not None and result.alphas is not None and not unknown and not is_rows(alphas):
+        used = result.alphas[0].tolist()
+        if len(used) != len(own) or any(
+            abs(a - b) > 1e-6 * max(1, abs(b)) for a, b in zip(used, own, strict=True)
+        ):
+            shown = [" ".join(f"{a:g}" for a in values) for values in (own, used)]
+            more.append(f"the file was mixed with alphas {shown[0]}, but {shown[1]} was given")
+    if isinstance(prior, Tiled) and prior.prior.card is not None:
+        tile = "x".join(map(str, prior.prior.shape[1:]))
+        more.append(f"separated through overlapping tiles of {tile}")
+    return tuple("; ".join(filter(None, (line, *more))) for line in result.warnings)
+
+
+def _estimate_alphas(
+    m: Tensor, priors: list[Prior], given: Sequence[float | None], run: _Run
+) -> Result:
+    """Separates with unknown alphas, which are estimated first."""
+    started = time.perf_counter()
+    with evaluation_mode(priors):
+        found = estimate_alphas(
+            m, priors, given, seed=run.seed, batch_size=run.batch_size, progress=run.progress
+        )
+    seconds = time.perf_counter() - started
+    # Copied out of inference mode, so that they can be used like any other tensor.
+    alphas = found.values.clone()
+    free = [i for i, a in enumerate(given) if a is None]
+    if len(set(map(id, priors))) == 1 and len(free) > 1:
+        # Sources of one prior differ only in their alphas: the largest comes first.
+        alphas[:, free] = alphas[:, free].sort(dim=1, descending=True).values
+    result = run(m, priors, PerItemMixing(alphas))
+    identifiable = found.identifiable.clone()
+    return replace(
+        result,
+        identifiable=identifiable,
+        item_evaluations=result.item_evaluations + found.evaluations.clone(),
+        seconds=result.seconds + seconds,
+        warnings=tuple(
+            line if known else "; ".join(filter(None, (line, _NOT_IDENTIFIABLE)))
+            for line, known in zip(result.warnings, identifiable.tolist(), strict=True)
+        ),
+    )
+
+
+def _count_sources(m: Tensor, prior: Prior, run: _Run) -> Result:
+    """Separates into the least number of sources that explains each item plausibly."""
     tried: dict[int, Result] = {}
-    batch = len(mixture)
-    spent = torch.zeros(batch, dtype=torch.long)
-    scores = torch.full((batch, MOST_SOURCES), -1.0)
-    places = torch.full((batch, MOST_SOURCES), -1)
-    left = torch.arange(batch)
+    evaluations = torch.zeros(len(m), dtype=torch.long)
+    scores = torch.full((len(m), MOST_SOURCES), -1.0)
+    positions = torch.full((len(m), MOST_SOURCES), -1)
+    left = torch.arange(len(m))
     for k in range(1, MOST_SOURCES + 1):
-        # Observations above what k sources reach are far off and would be refused: they need more.
+        mixing = make_mixing([1.0] * k, None, None, 0.0, prior.shape)
+        # Observations far above what k sources can reach need more of them.
         top = None if prior.high is None or prior.low is None else k * prior.high
         beyond = torch.zeros(len(left), dtype=torch.bool)
         if top is not None and prior.low == 0 and k < MOST_SOURCES:
-            beyond = mixture[left].flatten(1).amax(dim=1).cpu() > top * (1 + MET)
+            beyond = m[left].flatten(1).amax(dim=1).cpu() > top * (1 + MET)
         now = left[~beyond]
         if len(now):
-            r = separate(mixture[now], prior, alphas=(1.0,) * k, **settings)
-            tried[k - 1] = r
-            if r.plausibility is None:
+            result = tried[k - 1] = run(m[now], [prior] * k, mixing)
+            if result.plausibility is None:
                 raise BasisError(
-                    f"the number of sources is told by plausibility, and prior {prior.name!r} has "
-                    "no typical energies: basis.search.measure_energies measures them"
+                    "the number of sources is found by plausibility, but prior "
+                    f"{prior.name!r} has no typical energies; measure them with "
+                    "`basis priors measure`"
                 )
-            met = r.residual.cpu() <= MET * (prior.std / 0.3 if top is None else top / k)
-            scores[now, k - 1] = torch.where(met, r.plausibility, -0.5)
-            places[now, k - 1] = torch.arange(len(now))
-            spent[now] += r.spent
+            met = result.residual.cpu() <= MET * (prior.std / 0.3 if top is None else top / k)
+            scores[now, k - 1] = torch.where(met, result.plausibility, -0.5)
+            positions[now, k - 1] = torch.arange(len(now))
+            evaluations[now] += result.item_evaluations
         left = left[scores[left, k - 1] < _ACCEPTED]
         if not len(left):
             break
     accepted = scores >= _ACCEPTED
     first = accepted.int().argmax(dim=1)
-    chosen = torch.where(accepted.any(dim=1), first, scores.argmax(dim=1))
-    return _gather(mixture, tried, chosen, places, spent)
+    chosen = torch.where(accepted.any(dim=1), first, scores.argmax(dim=1)).tolist()
+    return _join(m, [(tried[k], int(positions[i, k])) for i, k in enumerate(chosen)], evaluations)
 
 
-def _gather(
-    mixture: Tensor, tried: dict[int, Result], chosen: Tensor, places: Tensor, spent: Tensor
-) -> Result:
-    """One result of items with different numbers of sources: those that are missing are zero, and
-    so are their weights.
+def _join(m: Tensor, found: list[tuple[Result, int]], evaluations: Tensor) -> Result:
+    """One result from items of results with different numbers of sources.
+
+    Sources that an item does not have are zero, and so are their alphas.
     """
-    most = int(chosen.max()) + 1
-    used = [tried[k] for k in sorted(set(chosen.tolist()))]
-    draws = min(r.samples.shape[1] for r in used)
-    candidates = min(r.energies.shape[1] for r in used)
-    rows: dict[str, list[Any]] = {n: [] for n in _ROWS}
-    alphas = torch.zeros(len(chosen), most, dtype=torch.float64)
-    for item, k in enumerate(chosen.tolist()):
-        r, at = tried[k], int(places[item, k])
-        alphas[item, : k + 1] = 1.0
-        rows["sources"].append(_padded(r.sources[at], most, 0))
-        rows["samples"].append(_padded(r.samples[at, :draws], most, 1))
-        rows["energies"].append(r.energies[at, :candidates])
-        rows["residual"].append(r.residual[at])
-        assert r.plausibility is not None and r.source_energies is not None
-        rows["plausibility"].append(r.plausibility[at])
-        rows["source_energies"].append(_padded(r.source_energies[at], most, 0))
-    stacked: dict[str, Any] = {name: torch.stack(values) for name, values in rows.items()}
-    widest = max(used, key=lambda r: r.sources.shape[1])
+    results = list({id(result): result for result, _ in found}.values())
+    largest = max(results, key=lambda r: r.sources.shape[1])
+    most = largest.sources.shape[1]
+    counts = torch.tensor([result.sources.shape[1] for result, _ in found])
+    alphas = (torch.arange(most) < counts[:, None]).double()
+    chains = min(r.energies.shape[1] for r in results)
+
+    def stack(name: str, dim: int | None) -> Any:
+        values = [getattr(result, name) for result, _ in found]
+        if values[0] is None:
+            return None
+        items = [value[at] for value, (_, at) in zip(values, found, strict=True)]
+        return torch.stack([x if dim is None else _padded(x, most, dim) for x in items])
+
     return replace(
-        widest,
-        **stacked,
-        remarks=tuple(tried[k].remarks[int(places[i, k])] for i, k in enumerate(chosen.tolist())),
-        spent=spent,
-        seconds=sum(r.seconds for r in tried.values()),
+        largest,
+        sources=stack("sources", 0),
+        samples=stack("samples", 1),
+        energies=torch.stack([result.energies[at, :chains] for result, at in found]),
+        residual=stack("residual", None),
+        plausibility=stack("plausibility", None),
+        source_energies=stack("source_energies", 0),
+        warnings=tuple(result.warnings[at] for result, at in found),
+        item_evaluations=evaluations,
+        seconds=sum(r.seconds for r in results),
         alphas=alphas,
-        counts=chosen + 1,
-        kept={},
-        mixture=mixture,
+        counts=counts,
+        trajectory={},
+        observation=m,
         mixing=PerItemMixing(alphas),
     )
 
 
-_ROWS = ("sources", "samples", "energies", "residual", "plausibility", "source_energies")
-
-
 def _padded(x: Tensor, count: int, dim: int) -> Tensor:
     missing = count - x.shape[dim]
-    if not missing:
-        return x
     shape = list(x.shape)
     shape[dim] = missing
-    return torch.cat([x, x.new_zeros(shape)], dim=dim)
+    return torch.cat([x, x.new_zeros(shape)], dim=dim) if missing else x

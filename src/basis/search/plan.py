@@ -1,18 +1,19 @@
-"""Plans: how many chains of which sampler, how the best is chosen, and how the answer is polished.
+"""Plans: how many chains of which sampler, how the best is chosen and how it is refined.
 
-Chains of the split-Gibbs sampler end in one of several explanations of a mixture, most often the
-right one. So: draw some, rank them, noise the best one a little and draw again around it (only for
-mixtures whose chains disagree), and end with the mean of a few short chains around the winner,
-which is some dB nearer to the truth than any one draw.
+Chains of the split-Gibbs sampler end in one of several modes of the posterior, most often the right
+one. A search therefore runs several, ranks them, restarts from the best one at a lower noise level
+(only for items whose chains disagree) and refines the winner, which is some dB closer to the truth
+than a sample.
 
-A run of one sampler is a plan of one round.
+A run of a single sampler is a plan with one round.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from basis.errors import BasisError
 from basis.samplers.ascent import Ascent
@@ -20,29 +21,29 @@ from basis.samplers.gibbs import Gibbs
 from basis.samplers.sampler import Sampler
 from basis.search.plausibility import LEVELS
 from basis.search.ranking import ORDER, Ranking
-from basis.settings import DEFAULT_EFFORT, EFFORTS, Choice, Effort
+from basis.settings import DEFAULT_METHOD, ESTIMATES, METHODS, Estimate
 
-_MANY = 150  # network calls per source that are enough for several chains and second looks
-_STEPS = 40  # of one of several chains
-_MOST = 10**7  # evaluations that an effort may have: hours for one mixture
-_PER_CHAIN = 20  # calls of each of as many chains for a mean: 2 of 44, 4 of 72, 7 of 141
-_SHORT_CLIMB = 8  # steps of the polish of a mean
-_BEND, _COOLING = 2.0, 0.5  # of a chain that is alone
-_EVEN, _DRAWN_BEND = 0.7, 1.5  # of a chain that is to look like the prior's signals
-_TOO_HOT = 45.0  # by how much its last draws are too wide, times its steps
-_STARTS = (2.2, 1.8, 1.5)  # noise levels from which to look again, in spreads
+_SEVERAL = 150  # evaluations per source that are enough for several chains and restarts
+_CHAIN_STEPS = 40  # steps of one of several chains
+_MOST = 10**7  # evaluations per item; more take hours
+_PER_CHAIN = 20  # evaluations per chain of a mean: 2 chains of 44, 4 of 72, 7 of 141
+_MEAN_REFINEMENT = 8  # refinement steps of a mean
+_SINGLE_POWER, _SINGLE_DECAY = 2.0, 0.5  # schedule and temperature of a single chain
+_SAMPLE_SHRINKAGE, _SAMPLE_POWER = 0.7, 1.5  # settings of a chain that returns a sample
+_COOLING_STEPS = 45.0  # how much too wide the last samples are, times the number of steps
+_RESTARTS = (2.2, 1.8, 1.5)  # noise levels of the restarts, in standard deviations of the prior
 
 
 @dataclass(frozen=True)
 class Round:
-    """Several chains of a sampler for each mixture.
+    """Several chains of a sampler for each item.
 
     Attributes:
-        chains: Chains per mixture.
-        sampler: What each of them runs.
-        start: Noise level in spreads of the prior that chains around the best answer so far begin
-            from; None starts from nothing.
-        finish: Whether a chain ends with one denoising and a projection onto what was observed.
+        chains: Chains per item.
+        sampler: What each chain runs.
+        start: Noise level, in standard deviations of the prior, at which chains restart from the
+            best answer so far; None starts from noise alone.
+        finish: Whether a chain ends with a denoising step and a projection onto the observation.
     """
 
     chains: int
@@ -54,15 +55,15 @@ class Round:
         if self.chains < 1:
             raise BasisError(f"chains must be at least 1, not {self.chains}")
         if not isinstance(self.sampler, Sampler):
-            raise BasisError(f"a round takes a sampler, not {self.sampler!r}")
+            raise BasisError(f"sampler must be a Sampler, not {self.sampler!r}")
 
     @property
-    def calls(self) -> int:
-        """Network calls per source: every step, and one to take off the last noise."""
+    def evaluations(self) -> int:
+        """Network evaluations per source: one per step, and one for the final denoising."""
         return self.chains * (self.sampler.evaluations + self.finish)
 
     def settings(self) -> dict[str, Any]:
-        """What a run's record says of the round."""
+        """The round as it is recorded."""
         return {
             "chains": self.chains,
             "sampler": self.sampler.settings(),
@@ -73,223 +74,224 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a separation does; `separate(effort=Plan(...))` runs it.
+    """What a separation does; `separate(method=Plan(...))` runs it.
 
     Attributes:
-        rounds: The first draws from nothing, the others around the best so far.
-        polish: A last round whose mean is the answer; None leaves the best sample as it is.
-        ranking: How the best is chosen.
-        certain: Mixtures whose chains all lie within this root-mean-square distance of the best, in
-            spreads of the prior, take no further rounds.
-        order: Whether sources that the mixing treats alike but that have different priors are put
-            in the order that the priors prefer.
-        draws: Chains that sample the posterior beside the search; None leaves the first round's
-            candidates as the samples.
-        verdict: Whether to say how plausible the answer is, three network calls per source.
+        rounds: The first round starts from noise, the others restart from the best answer so far.
+        refine: A last round whose mean is the answer; None keeps the best chain as it is.
+        ranking: How the best chain is chosen.
+        agreement: Items whose chains are all within this root-mean-square distance of the best one,
+            in standard deviations of the prior, skip the remaining rounds.
+        order: Whether sources that the mixing does not distinguish but that have different priors
+            are put in the order that the priors prefer.
+        posterior: Chains that sample the posterior in addition to the search, as `Result.samples`.
+        judge: Whether to compute the plausibility: three network evaluations per source.
+        trajectory: Noise levels of the first round whose last states to keep, or "all".
     """
 
     rounds: tuple[Round, ...]
-    polish: Round | None = None
+    refine: Round | None = None
     ranking: Ranking = field(default_factory=Ranking)
-    certain: float = 1 / 6
+    agreement: float = 1 / 6
     order: bool = False
-    draws: Round | None = None
-    verdict: bool = True
+    posterior: Round | None = None
+    judge: bool = True
+    trajectory: Sequence[float] | Literal["all"] = ()
 
     def __post_init__(self) -> None:
         if not self.rounds:
             raise BasisError("a plan needs at least one round")
         if self.rounds[0].start is not None:
-            raise BasisError("the first round of a plan starts from nothing: leave its start out")
-        later = [*self.rounds[1:], *([self.polish] if self.polish else [])]
+            raise BasisError("the first round of a plan starts from noise: leave its start out")
+        later = [*self.rounds[1:], *([self.refine] if self.refine else [])]
         if any(r.start is None for r in later):
-            raise BasisError("rounds after the first, and the polish, need a start")
+            raise BasisError("rounds after the first and the refinement need a start")
+        if isinstance(self.trajectory, str):
+            if self.trajectory != "all":
+                raise BasisError(
+                    f"trajectory must be noise levels or 'all', not {self.trajectory!r}"
+                )
+        elif any(not sigma > 0 for sigma in self.trajectory):
+            raise BasisError(
+                f"noise levels of trajectory must be positive, not {list(self.trajectory)}"
+            )
 
-    def calls(self, sources: int = 2) -> int:
-        """Network calls per source when no mixture stops early."""
-        total = ORDER.calls(sources) if self.order else 0
+    def evaluations(self, sources: int = 2) -> int:
+        """Network evaluations per source if no item stops early."""
+        total = ORDER.evaluations(sources) if self.order else 0
         for number, r in enumerate(self.rounds):
-            total += r.calls + self.ranking.calls(r.chains + (number > 0))
-        total += self.draws.calls if self.draws else 0
-        return total + (self.polish.calls if self.polish else 0) + self.verdict * len(LEVELS)
+            total += r.evaluations + self.ranking.evaluations(r.chains + (number > 0))
+        total += sum(r.evaluations for r in self._last)
+        return total + self.judge * len(LEVELS)
 
     @property
     def steps(self) -> int:
-        """Sampling steps when no mixture stops early."""
-        last = [r for r in (self.polish, self.draws) if r]
-        return sum(r.sampler.total_steps for r in (*self.rounds, *last))
+        """Sampling steps if no item stops early."""
+        return sum(r.sampler.total for r in (*self.rounds, *self._last))
 
     @property
     def widest(self) -> int:
-        """The most chains that any round has."""
-        others = [r for r in (self.polish, self.draws) if r]
-        return max(r.chains for r in (*self.rounds, *others))
+        """The largest number of chains of any round."""
+        return max(r.chains for r in (*self.rounds, *self._last))
 
-    def with_choice(self, samples: int | None, choose: Choice | None) -> Plan:
-        """The same plan with so many draws of the posterior, or chosen in another way."""
-        draws = self.draws if samples is None else Round(samples, Gibbs())
-        ranking = replace(self.ranking, by=choose or self.ranking.by)
-        return replace(self, draws=draws, ranking=ranking)
+    @property
+    def _last(self) -> list[Round]:
+        return [r for r in (self.refine, self.posterior) if r]
 
     def settings(self) -> dict[str, Any]:
-        """What a run's record says of its plan."""
+        """The plan as it is recorded."""
         first = self.rounds[0]
-        alone = len(self.rounds) == 1 and not (self.polish or self.order or self.draws)
-        if alone:
+        if len(self.rounds) == 1 and not (self._last or self.order):
             return {
                 **first.sampler.settings(),
                 "samples": first.chains,
-                "choose": self.ranking.by,
+                "ranking": self.ranking.by,
                 "finish": first.finish,
             }
         return {
             "name": "search",
             "rounds": [r.settings() for r in self.rounds],
-            "polish": self.polish.settings() if self.polish else None,
+            "refine": self.refine.settings() if self.refine else None,
             "ranking": vars(self.ranking),
-            "certain": self.certain,
+            "agreement": self.agreement,
             "order": self.order,
-            "draws": self.draws.settings() if self.draws else None,
+            "posterior": self.posterior.settings() if self.posterior else None,
         }
 
 
-def one_round(sampler: Sampler, samples: int, choose: Choice, finish: bool) -> Plan:
-    """The plan that a single sampler is."""
-    return Plan((Round(samples, sampler, finish=finish),), ranking=Ranking(choose))
+def single_round(sampler: Sampler, samples: int | None, estimate: Estimate) -> Plan:
+    """The plan that runs a single sampler."""
+    by: dict[Estimate, Any] = {"mode": "energy", "mean": "mean", "sample": "first"}
+    return Plan((Round(samples or 1, sampler),), ranking=Ranking(by[estimate]))
 
 
 def plan_for(
-    effort: Effort | str | int | None = None,
+    method: str | int | None = None,
     sources: int = 2,
     *,
     ordered: bool = False,
     cost: int | None = None,
-    choose: Choice | None = None,
+    estimate: Estimate = "mode",
 ) -> Plan:
-    """The recommended plan for a named effort or for a number of evaluations per mixture.
+    """The recommended plan for a named method or for a number of evaluations per item.
 
-    Named efforts are so many network calls per source, that is twice as many evaluations for two
-    sources; None is "balanced".
+    Named methods are numbers of network evaluations per source; None is "balanced".
 
     Args:
-        ordered: Whether sources are to be put in the order that their priors prefer, where the
-            effort is enough for that.
-        cost: Evaluations that one call for every source counts for, where they are not one each: a
-            score of a likelihood counts three.
-        choose: How samples become one answer, where not by energy. For the "mean" all evaluations
-            go to draws, and for a "draw" to one.
+        method: A name from `basis.settings.METHODS`, or a number of evaluations.
+        sources: The number of sources.
+        ordered: Whether sources are to be put in the order that their priors prefer, if the
+            evaluations suffice for that.
+        cost: Evaluations that one score of every source counts for, if not one each: the score of a
+            likelihood counts three.
+        estimate: What the answer is. A "mean" spends all evaluations on chains that are averaged, a
+            "sample" on a single chain.
     """
     cost = sources if cost is None else cost
-    effort = DEFAULT_EFFORT if effort is None else effort
-    if isinstance(effort, str):
-        if effort not in EFFORTS:
-            raise BasisError(
-                f"effort must be {', '.join(EFFORTS)} or a number of evaluations, not {effort!r}"
-            )
-        budget = EFFORTS[effort] * sources
-    elif isinstance(effort, bool) or not isinstance(effort, int):
-        raise BasisError(
-            f"effort must be {', '.join(EFFORTS)}, a whole number of evaluations or a Plan, "
-            f"not {effort!r}"
-        )
+    method = DEFAULT_METHOD if method is None else method
+    if estimate not in ESTIMATES:
+        raise BasisError(f"estimate must be one of {', '.join(ESTIMATES)}, not {estimate!r}")
+    if isinstance(method, str) and method in METHODS:
+        budget = METHODS[method] * sources
+    elif isinstance(method, int) and not isinstance(method, bool):
+        budget = method
     else:
-        budget = effort
-    if budget > _MOST:
-        raise BasisError(f"an effort of {budget} evaluations never ends: give at most {_MOST:,}")
-    calls = budget // cost
-    if calls < 4:
         raise BasisError(
-            f"an effort of {budget} evaluations is too small: give at least {4 * cost} "
-            f"for {sources} sources"
+            f"method must be {', '.join(METHODS)}, a number of evaluations, a sampler or a Plan, "
+            f"not {method!r}"
         )
-    verdict = calls >= 4 + len(LEVELS)
-    calls -= verdict * len(LEVELS)
-    left = calls - ORDER.calls(sources)
-    make = {"mean": _mean_plan, "draw": _one_draw}.get(choose or "", _plan)
-    plan = replace(make(left), order=True) if ordered and left >= _MANY else make(calls)
-    return replace(plan, verdict=verdict).with_choice(None, choose)
+    if budget > _MOST:
+        raise BasisError(f"method must be at most {_MOST:,} evaluations, not {budget:,}")
+    evaluations = budget // cost
+    if evaluations < 4:
+        raise BasisError(
+            f"method must be at least {4 * cost} evaluations for {sources} sources, not {budget}"
+        )
+    judge = evaluations >= 4 + len(LEVELS)
+    evaluations -= judge * len(LEVELS)
+    left = evaluations - ORDER.evaluations(sources)
+    make = {"mode": _mode_plan, "mean": _mean_plan, "sample": _sample_plan}[estimate]
+    if ordered and left >= _SEVERAL:
+        return replace(make(left), order=True, judge=judge)
+    return replace(make(evaluations), judge=judge)
 
 
-def _plan(calls: int) -> Plan:
-    """The best plan found for so many network calls per source."""
-    if calls < _MANY:
-        chains = 1 if calls < 80 else 2
+def _mode_plan(evaluations: int) -> Plan:
+    """The best search found for this many network evaluations per source."""
+    if evaluations < _SEVERAL:
+        chains = 1 if evaluations < 80 else 2
         ranking = Ranking(levels=(2 / 3,))
-        climb = _climb(max(1, min(16, calls // 4)))
-        left = calls - climb.calls - ranking.calls(chains)
-        sampler = (_search if chains > 1 else _decisive)(left // chains - 1)
-        return Plan((Round(chains, sampler),), climb, ranking)
-    ranking, climb = Ranking(), _climb(32 if calls < 600 else 48)
-    look = Round(8, _search(12), _STARTS[0])
-    left = calls - climb.calls
-    chain = _STEPS + 1 + ranking.calls(2) // 2
-    again = look.calls + ranking.calls(look.chains + 1)
-    looks = max(0, min(len(_STARTS), (left - 8 * chain) // again))
-    left -= looks * again
+        refine = _refinement(max(1, min(16, evaluations // 4)))
+        left = evaluations - refine.evaluations - ranking.evaluations(chains)
+        sampler = (_chain if chains > 1 else _single_chain)(left // chains - 1)
+        return Plan((Round(chains, sampler),), refine, ranking)
+    ranking, refine = Ranking(), _refinement(32 if evaluations < 600 else 48)
+    restart = Round(8, _chain(12), _RESTARTS[0])
+    left = evaluations - refine.evaluations
+    chain = _CHAIN_STEPS + 1 + ranking.evaluations(2) // 2
+    again = restart.evaluations + ranking.evaluations(restart.chains + 1)
+    restarts = max(0, min(len(_RESTARTS), (left - 8 * chain) // again))
+    left -= restarts * again
     chains = max(2, left // chain)
-    steps = left // chains - 1 - ranking.calls(2) // 2
-    others = tuple(replace(look, start=start) for start in _STARTS[:looks])
-    return Plan((Round(chains, _search(steps)), *others), climb, ranking)
+    steps = left // chains - 1 - ranking.evaluations(2) // 2
+    others = tuple(replace(restart, start=start) for start in _RESTARTS[:restarts])
+    return Plan((Round(chains, _chain(steps)), *others), refine, ranking)
 
 
-def _mean_plan(calls: int) -> Plan:
-    """Chains whose mean is the answer; longer ones do more for it than many.
+def _mean_plan(evaluations: int) -> Plan:
+    """Chains whose mean is the answer; longer ones help more than many.
 
-    They stop where modes are decided, and for sources whose values move together a mean of such
-    chains is as far from the posterior's as a draw is. A short climb from there mends that, and is
-    too short to choose among the modes that the mean lies between.
+    The chains stop at the noise level where modes are decided. If the values of a source are
+    correlated, their mean is as far from the posterior mean as a sample is. A short refinement
+    corrects that, and is too short to choose among the modes that the mean lies between.
     """
-    climb = _climb(max(1, min(_SHORT_CLIMB, calls // 8)))
-    left = calls - climb.calls
+    refine = _refinement(max(1, min(_MEAN_REFINEMENT, evaluations // 8)))
+    left = evaluations - refine.evaluations
     chains = max(1, round(math.sqrt(left / _PER_CHAIN)))
-    return Plan((Round(chains, _search(left // chains - 1)),), climb)
+    return Plan((Round(chains, _chain(left // chains - 1)),), refine, Ranking("mean"))
 
 
-def _one_draw(calls: int) -> Plan:
-    """One draw, by a chain whose sources have the energies of the truth.
+def _sample_plan(evaluations: int) -> Plan:
+    """One chain whose sources have the energies of true signals.
 
-    So few steps leave sources with more detail than the prior's signals have, and unevenly: one has
-    everything, the other is smooth. Draws that cool down on the way, the more the fewer they are,
-    and variances that are more alike put both right, of photos at 49 and at 98 steps. What belongs
-    to which source is decided in the first steps, which are drawn as widely as the prior says.
+    With few steps the sampler leaves too much detail, and leaves it in one source only. A
+    temperature that decays, more with fewer steps, and variances that are shrunk towards each other
+    correct both. Which source gets what is decided in the first steps, which run at full
+    temperature.
     """
-    steps = max(1, calls - 1)
-    cooling = min(1.0, _TOO_HOT / steps)
-    return Plan(
-        (
-            Round(
-                1,
-                Gibbs(
-                    steps=steps,
-                    schedule_power=_DRAWN_BEND,
-                    temperature_decay=cooling,
-                    variance_shrinkage=_EVEN,
-                ),
-            ),
-        )
+    steps = max(1, evaluations - 1)
+    decay = min(1.0, _COOLING_STEPS / steps)
+    sampler = Gibbs(
+        steps=steps,
+        schedule_power=_SAMPLE_POWER,
+        temperature_decay=decay,
+        variance_shrinkage=_SAMPLE_SHRINKAGE,
     )
+    return Plan((Round(1, sampler),), ranking=Ranking("first"))
 
 
-def _search(steps: int) -> Gibbs:
-    """Chains that stop where modes are decided: what is below is the polish's."""
+def _chain(steps: int) -> Gibbs:
+    """A chain that stops where modes are decided; the refinement does the rest."""
     return Gibbs(steps=max(1, steps), gibbs_fraction=1.0, correlated=False)
 
 
-def _decisive(steps: int) -> Gibbs:
-    """The same for a chain that is alone, and has to find the right mode by itself.
+def _single_chain(steps: int) -> Gibbs:
+    """A chain that has to find the right mode on its own.
 
-    What belongs to which source is decided at the largest noise levels, where most of the steps go;
-    towards the end draws come nearer to means, since the climb needs a mode and no sample of it.
+    Which source gets what is decided at the largest noise levels, where most steps are spent.
+    Towards the end samples approach means, because the refinement needs a mode and not a sample.
     """
-    return replace(_search(steps), schedule_power=_BEND, temperature_decay=_COOLING)
+    return replace(
+        _chain(steps), schedule_power=_SINGLE_POWER, temperature_decay=_SINGLE_DECAY
+    )
 
 
-def _climb(steps: int) -> Round:
-    """The polish: without noise from the best answer to the mode about it.
+def _refinement(steps: int) -> Round:
+    """Noise-free ascent from the best answer to the mode around it.
 
-    For a Gaussian posterior that is its mean. On digits 16 steps of one chain come nearer to the
-    truth than the mean of eight chains of five steps. It begins where modes are decided: from more
-    noise a climb leaves the right mode of three sources for another, and with the mixture weighed
-    little its last steps go into meeting it.
+    For a Gaussian posterior that is its mean. On digits 16 steps of one chain come closer to the
+    truth than the mean of eight chains of five steps. It starts where modes are decided: from a
+    higher noise level it can leave the right mode of three sources, and with a small weight of the
+    observation its last steps are spent on matching it.
     """
     return Round(1, Ascent(steps=steps, momentum=0.7, weight=64.0), 7 / 6)

@@ -1,7 +1,8 @@
-"""How plausible are separated sources? Their energies beside those of the prior's own signals.
+"""Plausibility: do separated sources have the energies of signals that the prior knows?
 
-A residual says nothing of it: sources meet a mixture however it was made. Energies do: of right
-sources they are those that separated held-out images have, of wrong ones larger.
+The residual cannot tell, because any sources can be made to match the observation. Energies can:
+correct sources have the energies of sources separated from mixtures of held-out signals, incorrect
+ones usually have larger energies.
 """
 
 from __future__ import annotations
@@ -20,190 +21,182 @@ from basis.samplers.problem import Problem
 from basis.search.ranking import log_widths
 
 LEVELS = (1 / 3, 2 / 3, 4 / 3)
-"""Noise levels of the energy, in spreads of the prior; one evaluation of each source at each."""
+"""Noise levels of the energy in standard deviations of the prior; one evaluation per source each."""
 MET = 1 / 255
-"""The residual, in widths of the range, from which no sources make a mixture."""
-_TIES, _TIED = 8, 0.01  # places, and share of them, that have the largest value of a clipped sum
-_INNER = 0.95  # share of the reach below which the largest value lies then
+"""The largest residual, as a fraction of the value range, of sources that match an observation."""
+# An observation looks clipped if at least this number and this fraction of its values are equal to
+# its largest value, which is less than this fraction of what the sources can reach.
+_TIES, _TIED, _INNER = 8, 0.01, 0.95
 _MISFIT = (
-    "no sources in the prior's range make this mixture; check the range of its values and the "
-    "weights (alphas) first"
+    "no sources in the prior's range add up to this observation; check its value range and alphas"
 )
-_CUT = (
-    "many places have the largest value exactly, as in a clipped sum or in one mixed with other "
-    "weights; check the weights (alphas) and whether the mixture was cut off at white "
-    "(mixing.clipped() says so, or --clipped)"
+_CLIPPED = (
+    "many values equal the largest one, as in a clipped sum; check alphas, and use "
+    "mixing.clipped() (--clipped) if the sum was clipped"
 )
-_ELSE = (
-    "the sources are unlike what the prior knows; check the weights (alphas) and the number of "
-    "sources first, then whether the picture is inverted{clipped}, then whether more effort helps, "
-    "then the prior"
+_UNLIKELY = (
+    "the sources do not look like signals that the prior knows; check alphas and the number of "
+    "sources, whether the picture is inverted{clipped}, more evaluations, and the prior"
 )
-_DRAWN = 256  # signals that a prior which draws exactly is measured on
+_EXACT_SAMPLES = 256  # signals on which a prior that samples exactly is measured
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Plausibility:
     """How plausible the sources of a batch are.
 
     Attributes:
-        plausibility: (batch,), 0 to 1: how often sources that the prior separated from mixtures of
-            its own signals are as improbable as these.
+        values: (batch,), 0 to 1: the fraction of sources separated from mixtures of the prior's own
+            signals that are less probable than these.
         energies: (batch, sources), in nats up to a constant.
-        misfit: (batch,) of bool: no sources in their range make this mixture.
-        saturated: (batch,) of bool: the mixture looks clipped.
-        limited: Whether the mixing says already that values are cut off or rounded.
+        misfit: (batch,) of bool: no sources in their range add up to this observation.
+        clipped: (batch,) of bool: the observation looks clipped.
+        limited: Whether the mixing accounts for clipping or rounding already.
     """
 
-    plausibility: Tensor
+    values: Tensor
     energies: Tensor
     misfit: Tensor
-    saturated: Tensor
+    clipped: Tensor
     limited: bool = False
 
-    def remarks(self) -> tuple[str, ...]:
-        """A sentence for every mixture whose sources are not plausible, nothing for the others."""
+    def warnings(self) -> list[str]:
+        """What to check for every item that is not plausible; empty for the others."""
         found = []
-        for p, misfit, cut in zip(
-            self.plausibility.tolist(), self.misfit.tolist(), self.saturated.tolist(), strict=True
+        for value, misfit, clipped in zip(
+            self.values.tolist(), self.misfit.tolist(), self.clipped.tolist(), strict=True
         ):
-            if p >= LIKELY:
-                found.append("")
-            elif misfit:
-                found.append(f"not plausible ({p:.2g}): {_MISFIT}")
-            elif cut:
-                found.append(f"not plausible ({p:.2g}): {_CUT}")
-            else:
-                check = _ELSE.format(clipped="" if self.limited else " or clipped")
-                found.append(f"not plausible ({p:.2g}): {check}")
-        return tuple(found)
+            unlikely = _UNLIKELY.format(clipped="" if self.limited else " or clipped")
+            reason = _MISFIT if misfit else _CLIPPED if clipped else unlikely
+            found.append("" if value >= LIKELY else f"not plausible ({value:.2g}): {reason}")
+        return found
 
 
 def energy(prior: Prior, x: Tensor, levels: Sequence[float] = LEVELS) -> Tensor:
     """The energy of each signal under a prior, in nats up to a constant: (batch,).
 
-    The noise is the same for every signal, so that what differs is the signals.
+    All signals share the noise, so that differences are those of the signals.
 
     Args:
+        prior: The prior.
         x: (batch, *prior.shape).
-        levels: Noise levels in spreads of the prior.
+        levels: Noise levels in standard deviations of the prior.
     """
-    sigmas = judged_levels(prior, levels)
+    sigmas = energy_sigmas(prior, levels)
     total = x.new_zeros(len(x), dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
-    for sigma, weight in zip(sigmas, log_widths(sigmas), strict=True):
+    for sigma, width in zip(sigmas, log_widths(sigmas), strict=True):
         noise = torch.randn(prior.shape, generator=generator).to(x)
         error = prior.denoise(x + sigma * noise, sigma) - x
-        total += weight / sigma**2 * error.flatten(1).double().square().sum(dim=1)
+        total += width / sigma**2 * error.flatten(1).double().square().sum(dim=1)
     return total
 
 
-def judged_levels(prior: Prior, levels: Sequence[float] = LEVELS) -> list[float]:
-    """Noise levels from their multiples of the spread, within those that the prior knows."""
+def energy_sigmas(prior: Prior, levels: Sequence[float] = LEVELS) -> list[float]:
+    """Noise levels in the prior's units, limited to those that it was trained on."""
     return sorted({min(max(v * prior.std, prior.sigma_min), prior.sigma_max) for v in levels})
 
 
 def typical_energies(prior: Prior) -> Energies | None:
-    """The energies of a prior's card, or those of its exact samples, measured once; else None."""
+    """The energies of a prior's card or those of its exact samples; None if it has neither.
+
+    A prior that samples exactly is measured once, the first time it is needed.
+    """
     if prior.energies is None and prior.exact_samples is not None:
         with torch.no_grad():
-            drawn = prior.exact_samples(_DRAWN, torch.Generator().manual_seed(0))
-            prior.energies = energies_of(prior, drawn, about={"origin": "its own samples"})
+            signals = prior.exact_samples(_EXACT_SAMPLES, torch.Generator().manual_seed(0))
+            prior.energies = energies_of(prior, signals, about={"origin": "its own samples"})
     return prior.energies
 
 
 def energies_of(
     prior: Prior,
-    images: Tensor,
+    signals: Tensor,
     separated: Tensor | None = None,
     *,
     about: dict[str, object] | None = None,
-    batch: int = 64,
+    batch_size: int = 64,
 ) -> Energies:
     """The distribution of the energies of signals, to be kept as `prior.energies`.
 
     Args:
-        images: (n, *prior.shape), signals of the prior's kind that it has not seen.
+        prior: The prior.
+        signals: (n, *prior.shape), signals of the prior's kind that it was not trained on.
         separated: (n, *prior.shape), sources separated from mixtures of such signals.
-        about: What the card shall say of them.
-        batch: Signals at once.
+        about: Additional entries for the card.
+        batch_size: Signals evaluated together.
     """
 
     @torch.no_grad()
     def curve(signals: Tensor) -> tuple[float, ...]:
         parts = [
-            energy(prior, part.to(prior.device or part.device)) for part in signals.split(batch)
+            energy(prior, part.to(prior.device or part.device))
+            for part in signals.split(batch_size)
         ]
         return quantiles(torch.cat(parts).tolist())
 
     return Energies(
         levels=LEVELS,
         values=math.prod(prior.shape),
-        images=curve(images),
+        images=curve(signals),
         separated=() if separated is None else curve(separated),
         about=about or {},
     )
 
 
-def judging_calls(priors: Sequence[Prior]) -> int:
-    """Network calls per source that a verdict takes; 0 where there can be none."""
-    known = [typical_energies(prior.base_prior) for prior in priors]
-    return max((len(e.levels) for e in known if e is not None), default=0) if all(known) else 0
-
-
-def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Verdict | None:
-    """How plausible the sources of a problem are; None where a prior has no typical energies.
+def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Plausibility | None:
+    """The plausibility of the sources of a problem; None if a prior has no typical energies.
 
     Args:
         problem: Its evaluations are counted.
         sources: (batch, sources, channels, *size).
-        finished: Whether the sources were put onto the mixture, so that what they leave of it
+        finished: Whether the sources were projected onto the observation, so that their residual
             counts.
     """
-    found, shares = [], []
-    # Typical energies are of the prior itself, not of one that is led away from another.
-    for place, prior in enumerate(prior.base_prior for prior in problem.priors):
+    energies, fractions = [], []
+    # Typical energies belong to the prior itself, without guidance.
+    for index, prior in enumerate(prior.base_prior for prior in problem.priors):
         typical = typical_energies(prior)
         if typical is None:
             return None
-        # Larger signals than were measured are seen through tiles: the mean over these counts.
+        # Signals larger than those measured are tiled: their energy per value counts.
         scale = typical.values / math.prod(prior.shape)
-        own = energy(prior, sources[:, place], typical.levels)
-        problem.count(prior.cost * len(judged_levels(prior, typical.levels)), len(sources))
-        found.append(own)
-        shares.append([typical.share(scale * e) for e in own.tolist()])
-    # The least of k independent shares is below p with probability 1 - (1 - p)^k.
-    least = torch.tensor(shares, dtype=torch.float64).amin(dim=0)
-    joint = 1 - (1 - least) ** len(shares)
+        own = energy(prior, sources[:, index], typical.levels)
+        problem.count(prior.cost * len(energy_sigmas(prior, typical.levels)), len(sources))
+        energies.append(own)
+        fractions.append([typical.share(scale * e) for e in own.tolist()])
+    # The least of k independent uniform values is below p with probability 1 - (1 - p)^k.
+    least = torch.tensor(fractions, dtype=torch.float64).amin(dim=0)
+    joint = 1 - (1 - least) ** len(fractions)
     misfit = finished & (misfits(problem, sources) > 1)
-    cut = saturated(problem)
-    joint = torch.where(misfit | cut, joint.clamp_max(0.5 * LIKELY), joint)
-    limited = problem.mixing.limited
-    return Verdict(joint.float(), torch.stack(found, dim=1).cpu(), misfit, cut, limited)
+    clipped = looks_clipped(problem)
+    joint = torch.where(misfit | clipped, joint.clamp_max(0.5 * LIKELY), joint)
+    stacked = torch.stack(energies, dim=1).cpu()
+    return Plausibility(joint.float(), stacked, misfit, clipped, problem.mixing.limited)
 
 
 def misfits(problem: Problem, sources: Tensor) -> Tensor:
-    """What sources leave of the mixture, in units of what is too much: (batch,)."""
-    left = metrics.rms(problem.mixing.residual(sources, problem.observation)).cpu()
-    return left / (MET * problem.value_width + 2 * problem.mixing.noise)
+    """The residual in units of the largest acceptable one: (batch,)."""
+    residual = metrics.rms(problem.mixing.residual(sources, problem.observation)).cpu()
+    return residual / (MET * problem.value_width + 2 * problem.mixing.noise)
 
 
-def saturated(problem: Problem) -> Tensor:
+def looks_clipped(problem: Problem) -> Tensor:
     """Which observations look clipped: (batch,) of bool.
 
-    Many places have the largest value exactly, it is the largest of one source, and several sources
-    make much larger ones.
+    Many values equal the largest one, which is the largest value of one source although several
+    sources can reach much larger ones.
     """
     lows, highs = [p.low for p in problem.priors], [p.high for p in problem.priors]
-    seen = problem.observation.flatten(1).cpu()
-    none = torch.zeros(len(seen), dtype=torch.bool)
+    values = problem.observation.flatten(1).cpu()
+    none = torch.zeros(len(values), dtype=torch.bool)
     mixing = problem.mixing
     if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
-    _, high = problem.mixing.output_range(min(lows), max(highs))  # type: ignore[type-var]
-    if high is None:
+    _, reach = mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
+    if reach is None:
         return none
-    most, white = seen.amax(dim=1), max(h for h in highs if h is not None)
-    ties = (seen == most[:, None]).sum(dim=1)
-    at_white = (most - white).abs() <= MET * problem.value_width
-    return (ties >= max(_TIES, _TIED * seen.shape[1])) & at_white & (most < _INNER * high)
+    largest, white = values.amax(dim=1), max(h for h in highs if h is not None)
+    ties = (values == largest[:, None]).sum(dim=1)
+    at_white = (largest - white).abs() <= MET * problem.value_width
+    return (ties >= max(_TIES, _TIED * values.shape[1])) & at_white & (largest < _INNER * reach)

@@ -1,19 +1,20 @@
-"""Choosing among samples: which explanation of a mixture do the priors find most probable?
+"""Ranking of candidates: which sources do the priors find most probable, and in which order?
 
-A score prior has no likelihood, but its denoising error bounds one: in nats, up to a constant,
+A score prior has no likelihood, but its denoising error bounds one. In nats, up to a constant,
 
     -log p(x) <= integral of E |x - denoise(x + sigma n)|^2 / sigma^2  d log(sigma).
 
-A few noise levels, with the same noise for all candidates of an item so that it cancels in the
-comparison, rank well.
+A few noise levels rank well if all candidates of an item share the noise, so that it cancels in the
+comparison.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,47 +25,47 @@ from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
 from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
-from basis.settings import CHOICES, Choice
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """How candidates are ranked.
+    """How the best of several chains is chosen.
 
     Attributes:
-        by: The denoising energy, the log-likelihood where every prior has one, the sum of both, or
-            not at all: the "first" or only "draw", or the "mean" of all.
-        levels: Noise levels of the energy in spreads of the prior, ascending.
-        draws: Noise draws per level.
+        by: By denoising "energy", by "likelihood" if every prior has one, by the sum of "both", or
+            not at all: the "first" chain, or the "mean" of all.
+        levels: Noise levels of the energy in standard deviations of the prior, ascending.
+        noises: Noise samples per level.
     """
 
-    by: Choice = "energy"
+    by: Literal["energy", "likelihood", "both", "first", "mean"] = "energy"
     levels: tuple[float, ...] = (1 / 3, 2 / 3, 4 / 3)
-    draws: int = 2
+    noises: int = 2
 
     def __post_init__(self) -> None:
-        if self.by not in CHOICES:
-            raise BasisError(f"choose must be one of {', '.join(CHOICES)}, not {self.by!r}")
-        if not self.levels or self.draws < 1 or any(not level > 0 for level in self.levels):
-            raise BasisError("a ranking needs positive noise levels and at least one draw of each")
+        accepted = ("energy", "likelihood", "both", "first", "mean")
+        if self.by not in accepted:
+            raise BasisError(f"ranking must be one of {', '.join(accepted)}, not {self.by!r}")
+        if not self.levels or self.noises < 1 or any(not level > 0 for level in self.levels):
+            raise BasisError("a ranking needs positive noise levels and at least one noise sample")
 
-    def calls(self, candidates: int) -> int:
-        """Network calls per source that ranking so many candidates takes."""
-        if candidates < 2 or self.by in ("first", "draw", "mean"):
+    def evaluations(self, candidates: int) -> int:
+        """Network evaluations per source that it takes to rank this many candidates."""
+        if candidates < 2 or self.by in ("first", "mean"):
             return 0
-        energy = len(self.levels) * self.draws if self.by != "likelihood" else 0
+        energy = len(self.levels) * self.noises if self.by != "likelihood" else 0
         return candidates * (energy + (self.by != "energy"))
 
     def __call__(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
         """Negative log-probabilities up to a constant per item, (batch, candidates).
 
         Args:
-            problem: Its priors are asked, its evaluations counted.
+            problem: Provides the priors; its evaluations are counted.
             candidates: (batch, candidates, sources, channels, *size).
-            seeds: One per item; the energy's noise is drawn from them.
+            seeds: One per item, for the noise of the energy.
         """
         total = candidates.new_zeros(candidates.shape[:2])
-        if not self.calls(candidates.shape[1]):
+        if not self.evaluations(candidates.shape[1]):
             return total
         if self.by in ("energy", "both"):
             total = total + self.energies(problem, candidates, seeds).sum(dim=2)
@@ -76,31 +77,23 @@ class Ranking:
         return total
 
     def energies(self, problem: Problem, candidates: Tensor, seeds: Sequence[int]) -> Tensor:
-        """The energy of every source by itself, (batch, candidates, sources)."""
+        """The energy of every source, (batch, candidates, sources)."""
         total = candidates.new_zeros(candidates.shape[:3])
-        for weight, error in self._errors(problem, candidates, seeds):
-            total += weight * error.flatten(2).sum(dim=2).view(total.shape)
-        return total
-
-    def _errors(
-        self, problem: Problem, candidates: Tensor, seeds: Sequence[int]
-    ) -> Iterator[tuple[float, Tensor]]:
-        """Weights of the energy's terms, and squared denoising errors of all candidates."""
         noise = Noise(seeds)
         flat = candidates.flatten(0, 1)
-        # Levels that the priors do not know fall together at the end of what they know.
+        # Levels outside the range of the priors are moved to its ends and may coincide.
         sigmas = sorted({problem.sigma(level) for level in self.levels})
-        for sigma, weight in zip(sigmas, log_widths(sigmas), strict=True):
-            for _ in range(self.draws):
+        for sigma, width in zip(sigmas, log_widths(sigmas), strict=True):
+            for _ in range(self.noises):
                 shared = noise.normal(candidates[:, :1]).expand_as(candidates).flatten(0, 1)
                 clean = problem.denoise(flat + sigma * shared, sigma)
-                yield weight / (sigma**2 * self.draws), (clean - flat).square()
+                error = (clean - flat).square().flatten(2).sum(dim=2)
+                total += width / (sigma**2 * self.noises) * error.view(total.shape)
+        return total
 
 
 def log_widths(sigmas: Sequence[float]) -> list[float]:
-    """Each level's share of an integral over log(sigma), by the trapezoid's rule with level
-    ends.
-    """
+    """The share of each level in an integral over log(sigma), by the trapezoidal rule."""
     logs = [math.log(s) for s in sigmas]
     if len(logs) == 1:
         return [1.0]
@@ -109,8 +102,8 @@ def log_widths(sigmas: Sequence[float]) -> list[float]:
     return [(a + b) / 2 for a, b in itertools.pairwise(padded)]
 
 
-ORDER = Ranking(levels=(8 / 3, 16 / 3), draws=8)
-"""What tells the order (a church, an animal, a small digit) shows at high noise."""
+ORDER = Ranking(levels=(8 / 3, 16 / 3), noises=8)
+"""Which prior a source belongs to (a church, an animal, a small digit) shows at high noise."""
 
 
 def same_prior(priors: Sequence[Prior]) -> Tensor:
@@ -119,7 +112,7 @@ def same_prior(priors: Sequence[Prior]) -> Tensor:
 
 
 def _same(a: Prior, b: Prior) -> bool:
-    """Whether two priors are one, or the same weights loaded twice."""
+    """Whether two priors are one object, or the same weights loaded twice."""
     if a is b:
         return True
     if a.card is None or b.card is None or type(a) is not type(b):
@@ -128,52 +121,59 @@ def _same(a: Prior, b: Prior) -> bool:
 
 
 def exchangeable(priors: Sequence[Prior], mixing: Mixing) -> Tensor:
-    """Which sources can be exchanged with which, by prior and mixing: (sources, sources) of
-    bool.
-    """
+    """Which sources can be exchanged without changing the posterior: (sources, sources) of bool."""
     return mixing.interchangeable & same_prior(priors)
 
 
 def needs_order(priors: Sequence[Prior], mixing: Mixing) -> bool:
-    """Whether sources that the mixing treats alike have different priors."""
+    """Whether sources that the mixing does not distinguish have different priors."""
     return bool((mixing.interchangeable & ~same_prior(priors)).any())
 
 
 def align(x: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
-    """x with its exchangeable sources in the order that comes nearest to the reference.
+    """x with its exchangeable sources in the order that is closest to the reference.
 
     Args:
         x, reference: (batch, sources, channels, *size).
-        allowed: (sources, sources) of bool, as `exchangeable` gives it.
+        allowed: (sources, sources) of bool, from `exchangeable`.
     """
     if not bool((allowed & ~torch.eye(len(allowed), dtype=torch.bool)).any()):
         return x
     a, b = x.flatten(2), reference.flatten(2)
     distance = (a[:, :, None] - b[:, None]).square().mean(dim=3)
-    # An exchange that is not allowed is farther than anything that is.
+    # An exchange that is not allowed is farther than any that is.
     far = distance.sum() + 1
     distance = distance + far * (~allowed).to(distance)
-    order = metrics.best_permutation(-distance)
-    return torch.stack([item[o] for item, o in zip(x, order, strict=True)])
+    return reorder(x, -distance)
 
 
 def by_prior(
-    problem: Problem, x: Tensor, seeds: Sequence[int], *, draws: int | None = None
+    problem: Problem, x: Tensor, seeds: Sequence[int], *, noises: int | None = None
 ) -> Tensor:
-    """The same sources, those that the mixing treats alike in the order that their priors prefer.
+    """The same sources, those that the mixing does not distinguish in the order the priors prefer.
 
-    Sources with priors of their own that settled in the wrong order seldom find the way back.
-    `draws` is how often noise is drawn to tell, eight times by default.
+    Chains that settled in the wrong order seldom recover.
+
+    Args:
+        problem: Provides the priors.
+        x: (batch, sources, channels, *size).
+        seeds: One per item.
+        noises: Noise samples per level; 8 by default.
     """
-    ranking = ORDER if draws is None else replace(ORDER, draws=draws)
+    ranking = ORDER if noises is None else replace(ORDER, noises=noises)
     k = x.shape[1]
-    # Turned by 0 to k - 1 places, every source comes before every prior once.
-    turned = torch.stack([x.roll(-turn, dims=1) for turn in range(k)], dim=1)
-    energy = ranking.energies(problem, turned, seeds)
+    # Rotated by 0 to k - 1 positions, every source is evaluated under every prior once.
+    rotated = torch.stack([x.roll(-shift, dims=1) for shift in range(k)], dim=1)
+    energy = ranking.energies(problem, rotated, seeds)
     costs = energy.new_zeros(len(x), k, k)
-    for turn in range(k):
-        for place in range(k):
-            costs[:, (place + turn) % k, place] = energy[:, turn, place]
+    for shift in range(k):
+        for index in range(k):
+            costs[:, (index + shift) % k, index] = energy[:, shift, index]
     costs = costs.masked_fill(~problem.mixing.interchangeable.to(costs.device), 1e12)
-    order = metrics.best_permutation(-costs)
+    return reorder(x, -costs)
+
+
+def reorder(x: Tensor, benefit: Tensor) -> Tensor:
+    """x, (batch, sources, ...), in the order of the largest total benefit (batch, k, k)."""
+    order = metrics.match(benefit)
     return torch.stack([item[o] for item, o in zip(x, order, strict=True)])

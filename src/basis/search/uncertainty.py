@@ -1,4 +1,4 @@
-"""What the draws of a posterior say together: intervals, and the modes that they fall into."""
+"""Statistics of posterior samples: intervals, and the modes that the samples belong to."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from basis.errors import BasisError
 from basis.search.ranking import align
 
 NEAR = 1 / 6
-"""Draws within this root-mean-square distance, in spreads of the prior, show the same thing."""
-# Means of modes are apart by more than so many deviations of the draws within them: counted over
-# all values, where chance alone makes a draw stand 1.0 away from the mean of the others; and along
-# the line between the means, where the halves of a Gaussian are 2.7 apart.
-_WIDE, _ALONG = 1.5, 4.0
-_MOST = 8  # modes that are looked for
+"""Samples within this root-mean-square distance, in standard deviations of the prior, are alike."""
+# Modes are apart by more than this number of standard deviations of the samples within them: over
+# all values, where chance alone puts a sample 1.0 from the mean of the others, and along the line
+# between the means, where the halves of a Gaussian are 2.7 apart.
+_OVERALL, _ALONG = 1.5, 4.0
+_MOST = 8  # the largest number of modes
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One explanation of a mixture.
+    """A mode of the posterior: one distinct answer.
 
     Attributes:
-        weight: Share of the samples that show it; the weights of a mixture's modes add up to 1.
-        sources: The mean of those samples, (k, channels, *size).
-        members: Their numbers among the samples.
+        weight: The fraction of samples in it; the weights of an item's modes add up to 1.
+        sources: The mean of these samples, (k, channels, *size).
+        members: The indices of these samples.
     """
 
     weight: float
@@ -42,33 +42,33 @@ class Mode:
 
 
 def find_modes(
-    samples: Tensor, spread: float, exchangeable: Tensor | None = None
+    samples: Tensor, std: float, exchangeable: Tensor | None = None
 ) -> tuple[Mode, ...]:
-    """The modes that the samples of one mixture fall into, the heaviest first.
+    """The modes of the samples of one item, by descending weight.
 
-    Samples are grouped by average linkage. Of all numbers of groups the largest is taken whose
-    means are apart by more than `NEAR` and by more than the samples within them scatter.
+    Samples are clustered by average linkage. The number of clusters is the largest for which their
+    means are apart by more than `NEAR` and by more than the samples within them vary.
 
     Args:
-        samples: With sources in one order, (samples, k, channels, *size).
-        spread: Of the prior, the unit of distances.
-        exchangeable: Which sources can be exchanged, (k, k) of bool. Groups that differ by an
-            exchange alone are one.
+        samples: (samples, k, channels, *size), sources in one order.
+        std: The standard deviation of the prior, the unit of distances.
+        exchangeable: Which sources can be exchanged, (k, k) of bool. Clusters that differ only by
+            an exchange are one mode.
     """
     flat = samples.detach().flatten(1).double().cpu().numpy()
     groups = next(
-        found for found in _groupings(flat) if len(found) == 1 or _apart(flat, found, spread)
+        found for found in _groupings(flat) if len(found) == 1 or _apart(flat, found, std)
     )
     groups.sort(key=lambda g: (-len(g), g))
     if exchangeable is not None and len(groups) > 1:
-        samples, groups = _exchanged(samples, groups, spread, exchangeable)
+        samples, groups = _exchanged(samples, groups, std, exchangeable)
     return tuple(Mode(len(g) / len(flat), samples[list(g)].mean(dim=0), tuple(g)) for g in groups)
 
 
 def _exchanged(
-    samples: Tensor, groups: list[list[int]], spread: float, allowed: Tensor
+    samples: Tensor, groups: list[list[int]], std: float, allowed: Tensor
 ) -> tuple[Tensor, list[list[int]]]:
-    """Groups joined where the sources of one are those of another in another order."""
+    """Merges groups whose sources differ only in their order."""
     samples, joined = samples.clone(), [sorted(groups[0])]
     for group in groups[1:]:
         for other in joined:
@@ -76,7 +76,7 @@ def _exchanged(
             moved = align(samples[group], mean.expand_as(samples[group]), allowed)
             both = torch.cat([samples[other], moved]).flatten(1).double().cpu().numpy()
             rows = [list(range(len(other))), list(range(len(other), len(both)))]
-            if not _apart(both, rows, spread):
+            if not _apart(both, rows, std):
                 samples[group] = moved
                 other += group
                 other.sort()
@@ -88,7 +88,7 @@ def _exchanged(
 
 
 def _groupings(flat: np.ndarray) -> Sequence[list[list[int]]]:
-    """Groups of rows, from the most that are looked for down to one."""
+    """Clusterings of rows, from the largest number of clusters down to one."""
     if len(flat) == 1:
         return [[[0]]]
     from scipy.cluster.hierarchy import fcluster, linkage
@@ -101,16 +101,16 @@ def _groupings(flat: np.ndarray) -> Sequence[list[list[int]]]:
     return found
 
 
-def _apart(flat: np.ndarray, groups: list[list[int]], spread: float) -> bool:
-    """Whether the means of all groups are farther apart than the rows scatter about them."""
+def _apart(flat: np.ndarray, groups: list[list[int]], std: float) -> bool:
+    """Whether the means of all groups are farther apart than the rows vary around them."""
     means = np.stack([flat[g].mean(axis=0) for g in groups])
     off = np.concatenate([flat[g] - mean for g, mean in zip(groups, means, strict=True)])
     free = max(1, len(flat) - len(groups))
-    scatter = math.sqrt(np.square(off).sum() / free)
-    least = NEAR * spread * math.sqrt(flat.shape[1])
+    variation = math.sqrt(np.square(off).sum() / free)
+    least = NEAR * std * math.sqrt(flat.shape[1])
     for one, other in itertools.combinations(means, 2):
         distance = float(np.linalg.norm(one - other))
-        if distance <= max(least, _WIDE * scatter):
+        if distance <= max(least, _OVERALL * variation):
             return False
         along = math.sqrt(np.square(off @ (one - other) / distance).sum() / free)
         if distance <= _ALONG * along:
@@ -119,11 +119,11 @@ def _apart(flat: np.ndarray, groups: list[list[int]], spread: float) -> bool:
 
 
 def central_interval(samples: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """Bounds between which a further draw lies with this probability, value by value.
+    """Bounds between which another sample lies with this probability, for each value.
 
-    Between order statistics r and n + 1 - r of n draws lies a further one with probability
-    (n + 1 - 2 r) / (n + 1), whatever the distribution. Where n is too small for the level, it is
-    taken to be normal: mean and deviation of the draws with the quantile of Student's t.
+    Another sample lies between order statistics r and n + 1 - r of n samples with probability
+    (n + 1 - 2 r) / (n + 1), whatever the distribution. If n is too small for the level, values are
+    taken to be normal, and the quantile of Student's t is used.
 
     Args:
         samples: (batch, samples, ...).
@@ -135,29 +135,19 @@ def central_interval(samples: Tensor, level: float) -> tuple[Tensor, Tensor]:
     if not 0 < level < 1:
         raise BasisError(f"the level of an interval must be between 0 and 1, not {level!r}")
     n = samples.shape[1]
-    place = (1 - level) / 2 * (n + 1) - 1  # of the lower order statistic, counted from 0
-    if place >= 0:
+    rank = (1 - level) / 2 * (n + 1) - 1  # of the lower order statistic, counted from 0
+    if rank >= 0:
         ordered = samples.sort(dim=1).values
-        return _between(ordered, place), _between(ordered, n - 1 - place)
+        return _order_statistic(ordered, rank), _order_statistic(ordered, n - 1 - rank)
     from scipy.stats import t
 
     reach = float(t.ppf((1 + level) / 2, n - 1)) * math.sqrt(1 + 1 / n)
-    mean, deviation = samples.mean(dim=1), samples.std(dim=1)
-    return mean - reach * deviation, mean + reach * deviation
+    mean, std = samples.mean(dim=1), samples.std(dim=1)
+    return mean - reach * std, mean + reach * std
 
 
-def check_spread(count: int, drawn: bool) -> None:
-    """Refuses to tell how far one sample, or the candidates of a search, scatter."""
-    if count < 2 or not drawn:
-        what = "a search's candidates have" if not drawn else "one sample has"
-        raise BasisError(
-            f"{what} no deviation to tell: separate(..., samples=20) draws as many samples as 90 % "
-            "intervals need"
-        )
-
-
-def _between(ordered: Tensor, place: float) -> Tensor:
-    """The order statistic at a place that need not be whole, straight between its neighbours."""
-    below = min(int(place), ordered.shape[1] - 1)
+def _order_statistic(ordered: Tensor, rank: float) -> Tensor:
+    """The order statistic of a rank that need not be an integer, by linear interpolation."""
+    below = min(int(rank), ordered.shape[1] - 1)
     above = min(below + 1, ordered.shape[1] - 1)
-    return torch.lerp(ordered[:, below], ordered[:, above], place - below)
+    return torch.lerp(ordered[:, below], ordered[:, above], rank - below)
