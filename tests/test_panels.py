@@ -11,7 +11,7 @@ from PIL import Image
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
 from basis.plots.drawing import grid, to_picture
-from basis.plots.panels import pictures_panel, separation_panel, states_panel
+from basis.plots.panels import pictures_panel, separation_panel, trajectory_panel
 
 
 class Sum:
@@ -80,9 +80,9 @@ def test_panels_of_negative_signals(size):
     )
     assert len(np.unique(pixels(panel).reshape(-1, 3), axis=0)) > 5
     states = {1.0: truth + torch.randn(truth.shape, generator=g), 0.1: truth}
-    ranged = states_panel(truth.sum(1), states, **bounds)
-    assert ranged.size == states_panel(truth.sum(1), states).size
-    assert not np.array_equal(pixels(ranged), pixels(states_panel(truth.sum(1), states)))
+    ranged = trajectory_panel(truth.sum(1), states, **bounds)
+    assert ranged.size == trajectory_panel(truth.sum(1), states).size
+    assert not np.array_equal(pixels(ranged), pixels(trajectory_panel(truth.sum(1), states)))
     rows = pictures_panel(truth, ["one", "two"], **bounds)
     assert rows.size[0] > rows.size[1] / 2
     sheet = grid(truth[:, 0], 2, cell=32, **bounds)

@@ -3,9 +3,10 @@
 A separation combines a **prior** (what a source looks like), a **mixing** (how the sources became
 the observation) and a **sampler** (how the posterior is explored):
 
-    prior = basis.load_prior("mnist")
-    result = basis.separate(mixture, prior, alphas=(1.0, 1.0), effort="balanced", seed=0)
-    result.sources  # (batch, 2, 1, 28, 28), in [0, 1]
+    result = basis.separate("two.png", "mnist")
+    result.sources  # (batch, 2, 1, 28, 28), in the prior's value range
+    print(result)
+    result.save("separated/")
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         metrics,
         mixings,
         nn,
+        plots,
         priors,
         samplers,
         search,
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
         store,
         training,
     )
+    from basis._check import check
     from basis._colorize import colorize
+    from basis._mix import mix, test_mixtures
     from basis._sample import sample
-    from basis._separate import separate, separate_each
+    from basis._separate import separate
     from basis.jobs import colorize_job, open_store, separate_job
     from basis.mixings import (
         Mixing,
@@ -44,20 +48,20 @@ if TYPE_CHECKING:
         mixture,
         mixtures,
     )
-    from basis.priors import DenoiserPrior, GaussianMixture, Prior
+    from basis.priors import GaussianMixture, Prior
     from basis.progress import Progress
     from basis.result import Result
     from basis.samplers import Sampler
-    from basis.search import Plan, Ranking, Round
+    from basis.search import Mode, Plan, Ranking, Round
     from basis.signals import Observation, read
-    from basis.store import list_priors, load_prior
+    from basis.store import list_priors
     from basis.training import train
 
 # Names are imported at first use, so that `import basis` and `basis --help` do not wait for torch.
 _MODULES = {
-    "DenoiserPrior": "priors",
     "GaussianMixture": "priors",
     "Mixing": "mixings",
+    "Mode": "search",
     "Observation": "signals",
     "Plan": "search",
     "Prior": "priors",
@@ -66,6 +70,7 @@ _MODULES = {
     "Result": "result",
     "Round": "search",
     "Sampler": "samplers",
+    "check": "_check",
     "colorize": "_colorize",
     "colorize_job": "jobs",
     "convolution": "mixings",
@@ -73,15 +78,15 @@ _MODULES = {
     "grey": "mixings",
     "linear": "mixings",
     "list_priors": "store",
-    "load_prior": "store",
+    "mix": "_mix",
     "mixture": "mixings",
     "mixtures": "mixings",
     "open_store": "jobs",
     "read": "signals",
     "sample": "_sample",
     "separate": "_separate",
-    "separate_each": "_separate",
     "separate_job": "jobs",
+    "test_mixtures": "_mix",
     "train": "training",
 }
 _SUBPACKAGES = (
@@ -91,6 +96,7 @@ _SUBPACKAGES = (
     "metrics",
     "mixings",
     "nn",
+    "plots",
     "priors",
     "samplers",
     "search",
@@ -101,9 +107,9 @@ _SUBPACKAGES = (
 
 __all__ = [
     "BasisError",
-    "DenoiserPrior",
     "GaussianMixture",
     "Mixing",
+    "Mode",
     "Observation",
     "Plan",
     "Prior",
@@ -114,6 +120,7 @@ __all__ = [
     "Sampler",
     "__version__",
     "adapters",
+    "check",
     "colorize",
     "colorize_job",
     "convolution",
@@ -123,23 +130,24 @@ __all__ = [
     "lab",
     "linear",
     "list_priors",
-    "load_prior",
     "metrics",
+    "mix",
     "mixings",
     "mixture",
     "mixtures",
     "nn",
     "open_store",
+    "plots",
     "priors",
     "read",
     "sample",
     "samplers",
     "search",
     "separate",
-    "separate_each",
     "separate_job",
     "signals",
     "store",
+    "test_mixtures",
     "train",
     "training",
 ]

@@ -162,7 +162,7 @@ def check_prior(
     """The findings of all tests on signals, (n, *prior.shape)."""
     if tuple(signals.shape[1:]) != tuple(prior.shape):
         raise BasisError(
-            f"the signals have shape {tuple(signals.shape[1:])}, those of prior {prior.name!r} have "
+            f"the signals have shape {tuple(signals.shape[1:])}, but prior {prior.name!r} needs "
             f"{tuple(prior.shape)}"
         )
     if len(signals) < 8:
@@ -223,9 +223,7 @@ def _quantity(signals: Tensor, noise: Tensor, answers: dict[float, Tensor]) -> F
             f"its output hardly resembles the clean signal (correlation {to_clean:.2f} at sigma "
             f"{middle:.2g}): wrong prediction type, wrong time index or an untrained model",
         )
-    return Finding(
-        "quantity", True, f"it returns the clean signal (correlation {to_clean:.3f})"
-    )
+    return Finding("quantity", True, f"it returns the clean signal (correlation {to_clean:.3f})")
 
 
 def _correlation(a: Tensor, b: Tensor) -> float:

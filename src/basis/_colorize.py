@@ -112,7 +112,7 @@ def colorize(
     result = separate(
         Observation(seen, batched=True, names=given.names),
         tiled,
-        mixing=grey_mixing(3),
+        mixing=grey_mixing(),
         method=method,
         estimate=estimate,
         samples=count,
@@ -136,7 +136,7 @@ def colorize(
         colors = flat.unflatten(0, colors.shape[:2])
         colors = colors - colors.mean(dim=2, keepdim=True)
     colored = add_colors(grey[:, None], saturation * colors)
-    mixing = grey_mixing(3).fit((3, height, width))
+    mixing = grey_mixing().fit((3, height, width))
     sources = colored[:, :1]
     return replace(
         result,

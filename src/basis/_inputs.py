@@ -192,10 +192,10 @@ def make_mixing(
     elif not isinstance(mixing, Mixing):
         raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
     if mask is not None:
-        mixing = mixing.masked(_read_mask(mask))
-    if isinstance(noise, str) or isinstance(noise, bool) or noise is None:
+        mixing = mixing.replace(mask=_read_mask(mask))
+    if isinstance(noise, str | bool) or noise is None:
         raise BasisError(f"noise must be a standard deviation of 0 or more, not {noise!r}")
-    return (mixing.noisy(noise) if noise else mixing).fit(shape)
+    return (mixing.replace(noise=noise) if noise else mixing).fit(shape)
 
 
 def _read_mask(mask: Any) -> Any:
@@ -238,7 +238,7 @@ def _check_values(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) 
     lows, highs = [p.low for p in priors], [p.high for p in priors]
     bottom = None if None in lows else min(lows)  # type: ignore[type-var]
     top = None if None in highs else max(highs)  # type: ignore[type-var]
-    low, high = mixing.reach(bottom, top)
+    low, high = mixing.output_range(bottom, top)
     if low is None or high is None:
         return
     observed = mixing.observe(observation)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from basis._inputs import PriorLike, check_count, check_seed, load_priors
 from basis.errors import BasisError
-from basis.mixings.mixing import clamp
 from basis.priors.prior import Prior
 from basis.progress import Callback, Progress, progress_bar
 from basis.samplers.noise import Noise, item_seeds
@@ -70,7 +69,7 @@ def sample(
             for first in range(0, len(indices), batch_size):
                 rows = indices[first : first + batch_size]
                 noise = Noise([seeds[i] for i in rows])
-                for sigma, x in _flow(conditioned, noise, len(rows), sigmas):
+                for sigma, x in _flow(conditioned, noise, len(rows), sigmas):  # noqa: B007
                     done += len(rows)
                     if report is not None:
                         report(Progress(done, count * steps, sigma))

@@ -257,7 +257,9 @@ class _Run:
             plausibility=gather(lambda f: f.plausibility.values) if judged else None,
             source_energies=gather(lambda f: f.plausibility.energies) if judged else None,
             warnings=tuple(
-                line for f in found for line in f.plausibility.warnings()  # type: ignore[union-attr]
+                line
+                for f in found
+                for line in f.plausibility.warnings()  # type: ignore[union-attr]
             )
             if judged
             else ("",) * len(m),

@@ -37,9 +37,7 @@ Callback = Callable[[Progress], None]
 
 
 @contextmanager
-def progress_bar(
-    progress: bool | Callback | None, label: str
-) -> Iterator[Callback | None]:
+def progress_bar(progress: bool | Callback | None, label: str) -> Iterator[Callback | None]:
     """The callback to report to: a progress bar, the user's own function, or nothing.
 
     Args:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from basis import metrics
 from basis.errors import BasisError, printable
-from basis.files import RunFolder, check_replaceable, check_room, whole_file
+from basis.files import RunFolder, check_disk_space, check_replaceable, whole_file
 from basis.mixings.mixing import Mixing
 from basis.mixings.per_item import PerItemMixing
 from basis.priors.card import LIKELY
@@ -92,9 +92,8 @@ class Result:
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.sources.shape))
-        return (
-            f"Result(sources {shape}, {self.evaluations} evaluations per item, {self.seconds:.1f} s)"
-        )
+        cost = f"{self.evaluations} evaluations per item, {self.seconds:.1f} s"
+        return f"Result(sources {shape}, {cost})"
 
     def __str__(self) -> str:
         return "\n".join(summary(self))
@@ -217,7 +216,7 @@ class Result:
 
     def reordered(self, truth: Tensor) -> Result:
         """The result with its sources in the order that fits the true sources best."""
-        order = metrics.match(-metrics.squared_distances(self.sources, truth))
+        order = metrics.best_permutation(-metrics.squared_distances(self.sources, truth))
 
         def sort(x: Tensor | None, samples: bool = False) -> Any:
             if x is None:
@@ -256,7 +255,7 @@ def check_output(folder: str | Path, result_names: Sequence[str], sources: int, 
             check_replaceable(folder / f"{name}-source{i + 1}.png")
     for name in ("sources.npz", "panel.png", "run.json"):
         check_replaceable(folder / name)
-    check_room(folder, size)
+    check_disk_space(folder, size)
 
 
 def save_result(result: Result, folder: str | Path, record: Mapping[str, Any]) -> Path:
@@ -320,7 +319,7 @@ def save_result(result: Result, folder: str | Path, record: Mapping[str, Any]) -
     }
     scores = _scores(result)
     if scores is not None:
-        entries["psnr"] = vars(metrics.summarise(scores))
+        entries["psnr"] = vars(metrics.summarize(scores))
     run.finish(entries)
     return Path(folder)
 
@@ -361,7 +360,7 @@ def summary(result: Result) -> list[str]:
     ]
     scores = _scores(result)
     if scores is not None:
-        lines.append(f"PSNR {metrics.summarise(scores)} dB")
+        lines.append(f"PSNR {metrics.summarize(scores)} dB")
     if result.alphas is not None and (result.identifiable is not None or result.counts is not None):
         for name, alphas in list(zip(result.item_names, result.alphas.tolist(), strict=True)):
             found = [a for a in alphas if a]
@@ -402,4 +401,4 @@ def _scores(result: Result) -> Tensor | None:
     low, high = result.value_range
     if result.truth is None or low is None or high is None:
         return None
-    return metrics.psnr(result.sources, result.truth, low, high)
+    return metrics.psnr(result.sources, result.truth, (low, high), permute=True)

@@ -106,7 +106,7 @@ def write_draws(
 ) -> None:
     """Every draw of every mixture as pictures, and all of the first mixtures in draws.png."""
     from basis.plots.drawing import to_picture, write_picture
-    from basis.plots.panels import draws_panel
+    from basis.plots.panels import samples_panel
 
     samples = result.samples
     if samples.ndim == 6:
@@ -120,7 +120,7 @@ def write_draws(
         {i: rank for rank, mode in enumerate(one, start=1) for i in mode.members}
         for one in result.modes[:shown]
     ]
-    picture = draws_panel(
+    picture = samples_panel(
         mixture[:shown],
         samples[:shown],
         modes=modes,

@@ -226,10 +226,10 @@ def _print_residual(args: argparse.Namespace, result: Result, prior: Prior) -> N
 def _states_panel(
     names: list[str], mixture: Tensor, result: Result, low: float | None, high: float | None
 ) -> Any:
-    from basis.plots.panels import states_panel
+    from basis.plots.panels import trajectory_panel
 
     kept = {sigma: states[: len(names), 0] for sigma, states in result.kept.items()}
-    return states_panel(mixture[: len(names)], kept, names=names, low=low, high=high)
+    return trajectory_panel(mixture[: len(names)], kept, names=names, low=low, high=high)
 
 
 def _write_arrays(

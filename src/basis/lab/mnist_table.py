@@ -114,7 +114,7 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
     section.settings = {"protocol": protocol}
 
 
-def draws_panel(
+def samples_panel(
     section: Section, caption: str, truth: Tensor, draws: Tensor, mixing: Mixing, title: str
 ) -> None:
     """Adds a picture of draws from the posterior of one mixture, (draws, k, ...), a row each."""

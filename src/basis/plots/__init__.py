@@ -6,20 +6,20 @@ from basis.plots.drawing import grid, to_picture, write_picture
 from basis.plots.panels import (
     RESIDUAL_GAIN,
     UNCERTAIN,
-    draws_panel,
+    samples_panel,
     pictures_panel,
     separation_panel,
-    states_panel,
+    trajectory_panel,
 )
 
 __all__ = [
     "RESIDUAL_GAIN",
     "UNCERTAIN",
-    "draws_panel",
+    "samples_panel",
     "grid",
     "pictures_panel",
     "separation_panel",
-    "states_panel",
+    "trajectory_panel",
     "to_picture",
     "write_picture",
 ]

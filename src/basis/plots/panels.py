@@ -37,7 +37,7 @@ def separation_panel(
     low: float | None = 0.0,
     high: float | None = 1.0,
     plausibility: Tensor | None = None,
-    deviation: Tensor | None = None,
+    std: Tensor | None = None,
 ) -> Image.Image:
     """One row per mixture: mixture, sources (and truth), their sum, and what is left.
 
@@ -53,19 +53,19 @@ def separation_panel(
         low, high: The range of a source's values, which is shown and by which PSNR is measured.
             Without one of them the values decide what is shown, and captions tell the SNR.
         plausibility: (rows,), of a result, told below the mixtures.
-        deviation: (rows, k, channels, *size), of a result's draws: a map of the uncertainty of
+        std: (rows, k, channels, *size), of a result's draws: a map of the uncertainty of
             every source, white where a quarter of the range is reached.
     """
     mixture, sources = mixture.detach().cpu(), sources.detach().cpu()
-    deviation = None if deviation is None else deviation.detach().cpu()
+    std = None if std is None else std.detach().cpu()
     rows, k = sources.shape[:2]
     captions = [[""] * rows] * k
     if truth is not None:
         truth = truth.detach().cpu()
         order = metrics.best_permutation(-metrics.squared_distances(sources, truth))
         sources = torch.stack([x[o] for x, o in zip(sources, order, strict=True)])
-        if deviation is not None:
-            deviation = torch.stack([x[o] for x, o in zip(deviation, order, strict=True)])
+        if std is not None:
+            std = torch.stack([x[o] for x, o in zip(std, order, strict=True)])
         captions = [_quality(sources[:, i], truth[:, i], low, high) for i in range(k)]
     remade = mixing(sources)
     residual = mixing.residual(sources, mixture)
@@ -86,10 +86,10 @@ def separation_panel(
     for i in range(k):
         name = f"source {i + 1}"
         columns.append(_column(name, sources[:, i], bottom, top, cell, captions[i], i == 0))
-    if deviation is not None:
+    if std is not None:
         for i in range(k):
-            sizes = [f"rms {size:.2g}" for size in metrics.rms(deviation[:, i]).tolist()]
-            shown = deviation[:, i]
+            sizes = [f"rms {size:.2g}" for size in metrics.rms(std[:, i]).tolist()]
+            shown = std[:, i]
             if shown.ndim == 4:  # a map has no colours: the channels' deviations together
                 shown = shown.square().mean(dim=1, keepdim=True).sqrt()
             white = (top - bottom) * UNCERTAIN or 1.0
@@ -108,7 +108,7 @@ def separation_panel(
     return draw_sheet(columns, names, title, factor_for(sources[0, 0], cell))
 
 
-def states_panel(
+def trajectory_panel(
     mixture: Tensor,
     states: Mapping[float, Tensor],
     *,
@@ -140,7 +140,7 @@ def states_panel(
     return draw_sheet(columns, names, "", factor_for(mixture[0], cell))
 
 
-def draws_panel(
+def samples_panel(
     mixture: Tensor,
     samples: Tensor,
     *,
@@ -157,7 +157,7 @@ def draws_panel(
         samples: (rows, draws, k, channels, *size).
         modes: For every row the number of the mode that each draw belongs to, told below it where
             there are several.
-        names, cell, low, high: As for `states_panel`.
+        names, cell, low, high: As for `trajectory_panel`.
     """
     mixture, samples = mixture.detach().cpu(), samples.detach().cpu()
     bottom, top = _range([samples], low, high)

@@ -1,4 +1,4 @@
-"""Separation: a prior, a mixing and a plan become sources."""
+"""Search: plans, ranking, modes, plausibility and unknown alphas."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from basis.progress import Progress
 from basis.samplers.noise import Noise, item_seeds
 from basis.samplers.problem import Problem
 from basis.samplers.sampler import geometric
-from basis.samplers.steps import finish
+from basis.samplers.steps import denoise_and_project
 from basis.search.plausibility import energy, energy_sigmas
 
 CHAINS, STEPS, REFINEMENT = 3, 36, 12
-"""Initial values, and steps of each chain above and below the noise level where modes are decided."""
+"""Initial values, and the steps of a chain above and below the level where modes are decided."""
 _LEAST, _MOST = 0.02, 10.0  # the range of estimated alphas
 _RIDGE = 1e-3  # regularization towards the previous alphas, relative to the power of the sources
 _SCALES = (0.8, 1.25)  # if alphas are identifiable, sources at these scales are less probable
@@ -92,7 +92,9 @@ def _find(
     evaluations = torch.zeros(len(m), dtype=torch.long)
     start = _initial_alphas(m, priors, given)
     noise = Noise([seed for row in seeds for seed in row])
-    problem = Problem(priors, PerItemMixing(start), m[items], noise, items=items, evaluations=evaluations)
+    problem = Problem(
+        priors, PerItemMixing(start), m[items], noise, items=items, evaluations=evaluations
+    )
     x = problem.mixing.project(problem.center(), problem.observation)
     first, turn, last = (problem.sigma(s) for s in (3, 7 / 6, 1 / 3))
     levels = [*geometric(first, turn, STEPS + 1), *geometric(turn, last, REFINEMENT + 1)[1:]]
@@ -111,7 +113,7 @@ def _find(
     mean, _ = problem.moments(x, levels[-1])
     alphas = _regress(problem, mean, given)
     problem.mixing = PerItemMixing(alphas)
-    sources = finish(problem, x, levels[-1])
+    sources = denoise_and_project(problem, x, levels[-1])
     energies = _energies(problem, sources)
     best = energies.view(len(m), CHAINS).argmin(dim=1) + CHAINS * torch.arange(len(m))
     chosen = problem.chains(best, 1, [row[0] for row in seeds])

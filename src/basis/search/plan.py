@@ -127,7 +127,7 @@ class Plan:
     @property
     def steps(self) -> int:
         """Sampling steps if no item stops early."""
-        return sum(r.sampler.total for r in (*self.rounds, *self._last))
+        return sum(r.sampler.total_steps for r in (*self.rounds, *self._last))
 
     @property
     def widest(self) -> int:
@@ -281,9 +281,7 @@ def _single_chain(steps: int) -> Gibbs:
     Which source gets what is decided at the largest noise levels, where most steps are spent.
     Towards the end samples approach means, because the refinement needs a mode and not a sample.
     """
-    return replace(
-        _chain(steps), schedule_power=_SINGLE_POWER, temperature_decay=_SINGLE_DECAY
-    )
+    return replace(_chain(steps), schedule_power=_SINGLE_POWER, temperature_decay=_SINGLE_DECAY)
 
 
 def _refinement(steps: int) -> Round:

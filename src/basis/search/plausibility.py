@@ -21,7 +21,7 @@ from basis.samplers.problem import Problem
 from basis.search.ranking import log_widths
 
 LEVELS = (1 / 3, 2 / 3, 4 / 3)
-"""Noise levels of the energy in standard deviations of the prior; one evaluation per source each."""
+"""Noise levels of the energy in standard deviations of the prior; one evaluation each."""
 MET = 1 / 255
 """The largest residual, as a fraction of the value range, of sources that match an observation."""
 # An observation looks clipped if at least this number and this fraction of its values are equal to
@@ -193,7 +193,7 @@ def looks_clipped(problem: Problem) -> Tensor:
     mixing = problem.mixing
     if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
-    _, reach = mixing.reach(min(lows), max(highs))  # type: ignore[type-var]
+    _, reach = mixing.output_range(min(lows), max(highs))  # type: ignore[type-var]
     if reach is None:
         return none
     largest, white = values.amax(dim=1), max(h for h in highs if h is not None)

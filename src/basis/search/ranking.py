@@ -175,5 +175,5 @@ def by_prior(
 
 def reorder(x: Tensor, benefit: Tensor) -> Tensor:
     """x, (batch, sources, ...), in the order of the largest total benefit (batch, k, k)."""
-    order = metrics.match(benefit)
+    order = metrics.best_permutation(benefit)
     return torch.stack([item[o] for item, o in zip(x, order, strict=True)])

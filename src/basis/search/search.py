@@ -156,9 +156,7 @@ class Search:
         finished = (plan.refine or plan.rounds[-1]).finish
         plausibility = judge(problem, best, finished=finished) if plan.judge else None
         samples = self._aligned(samples, best)
-        return Found(
-            best, samples, energies, problem.evaluations, plausibility, self._trajectory()
-        )
+        return Found(best, samples, energies, problem.evaluations, plausibility, self._trajectory())
 
     def _refine(self, r: Round, best: Tensor) -> Tensor:
         """The mean of chains from the best; the best itself if one of them diverged.
@@ -166,7 +164,7 @@ class Search:
         A prior may return ever larger values for signals without noise.
         """
         ends = self._chains(r, "polish", torch.arange(len(best)), best, checked=False)
-        mean = settle(self.problem, self._aligned(ends.nan_to_num(), best).mean(dim=1))
+        mean = project_into_range(self.problem, self._aligned(ends.nan_to_num(), best).mean(dim=1))
         converged = torch.isfinite(ends).flatten(1).all(dim=1)
         return torch.where(per_item(converged, best).bool(), mean, best)
 
@@ -195,7 +193,7 @@ class Search:
         mean = candidates[:, 0]
         for _ in range(3):  # the order that fits the mean instead of the first candidate
             mean = self._aligned(candidates, mean, allowed).mean(dim=1)
-        return settle(problem, mean) if finished else mean
+        return project_into_range(problem, mean) if finished else mean
 
     def _chains(
         self, r: Round, label: str, active: Tensor, best: Tensor | None, *, checked: bool = True
@@ -213,7 +211,7 @@ class Search:
             if self.plan.trajectory and state.level_done:
                 self.states[state.sigma] = x
             self.on_step(self.steps_done + state.step, self.plan.steps, state.sigma, x)
-        self.steps_done += r.sampler.total
+        self.steps_done += r.sampler.total_steps
         if checked:
             check_finite(state.x)
         if r.finish:

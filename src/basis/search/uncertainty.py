@@ -41,9 +41,7 @@ class Mode:
         return f"Mode(weight={self.weight:.3g}, members={self.members})"
 
 
-def find_modes(
-    samples: Tensor, std: float, exchangeable: Tensor | None = None
-) -> tuple[Mode, ...]:
+def find_modes(samples: Tensor, std: float, exchangeable: Tensor | None = None) -> tuple[Mode, ...]:
     """The modes of the samples of one item, by descending weight.
 
     Samples are clustered by average linkage. The number of clusters is the largest for which their

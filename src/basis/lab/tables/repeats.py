@@ -5,7 +5,7 @@ from __future__ import annotations
 from basis import mixings
 from basis.lab.context import Context
 from basis.lab.definition import TableDefinition
-from basis.lab.mnist_table import disagreement, draws_panel
+from basis.lab.mnist_table import disagreement, samples_panel
 from basis.lab.section import Section
 from basis.lab.separated import posterior_draws
 
@@ -27,7 +27,7 @@ def compute(ctx: Context, section: Section) -> None:
         for item in chosen:
             title = f"{words}: draws differ by {spread[item].item():.3f} rms"
             caption = f"Mixture {item}, {words} of {count}"
-            draws_panel(section, caption, truth[item], drawn.samples[item], mixing, title)
+            samples_panel(section, caption, truth[item], drawn.samples[item], mixing, title)
     section.text.append(
         f"{draws} draws from the posterior of each of {count} mixtures. All reproduce the mixture "
         "exactly; where they differ, the mixture has more than one explanation."

@@ -31,7 +31,7 @@ def compute(ctx: Context, section: Section) -> None:
     key = separation_key(ctx, prior, truth, mixing, settings)
     result = ctx.cached("states", key, run, ROOMS)
     kept = {float(sigma): x for sigma, x in result.tensors.items()}
-    panel = plots.states_panel(mixing(truth), kept)
+    panel = plots.trajectory_panel(mixing(truth), kept)
     section.pictures.append(("States at five of the ten noise levels", png(panel)))
     section.evaluations, section.seconds = result.values["evaluations"], result.seconds
 

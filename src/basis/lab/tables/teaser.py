@@ -5,7 +5,7 @@ from __future__ import annotations
 from basis import mixings
 from basis.lab.context import Context
 from basis.lab.definition import TableDefinition
-from basis.lab.mnist_table import disagreement, draws_panel
+from basis.lab.mnist_table import disagreement, samples_panel
 from basis.lab.section import Section, mean_and_error
 from basis.lab.separated import posterior_draws, separate_pairs
 
@@ -33,7 +33,7 @@ def compute(ctx: Context, section: Section) -> None:
     )
     title = f"mixture {item}: draws differ by {spread[item].item():.3f} rms"
     caption = f"Mixture {item} drawn again: other digits, the same sum"
-    draws_panel(section, caption, truth[item], again.samples[item], mixing, title)
+    samples_panel(section, caption, truth[item], again.samples[item], mixing, title)
     section.text.append(
         f"The ambiguous mixture is the one of {count} whose {draws} posterior draws differ most; "
         "every draw reproduces the mixture exactly."
