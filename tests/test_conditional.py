@@ -7,7 +7,7 @@ import torch
 import basis
 from basis.cli import main
 from basis.errors import BasisError
-from basis.nn.conditional import class_weights
+from basis.nn.unet import class_weights
 from basis.nn.unet import Denoiser, UNet, UNetConfig
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture

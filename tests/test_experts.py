@@ -90,7 +90,7 @@ def test_what_cannot_be_joined_is_refused():
         (prior(1, head=False), "only one has a variance head"),
         (prior(1, value_range=(-1.0, 1.0)), "differ in their value_range"),
         (prior(1, sizes=replace(SIZES, classes=3)), "differ in their classes"),
-        (prior(1, sigma_min=0.5), "sigma must be a noise level that both priors know, from 0.5"),
+        (prior(1, sigma_min=0.5), "sigma must be a noise level of both priors, from 0.5"),
         (basis.load_prior("mnist-energy"), "'mnist-energy' is none"),
         (join_by_noise(prior(1), prior(2), 1.0), "both priors know, from 1 to"),
     ):

@@ -11,7 +11,7 @@ from torch import nn
 from basis._separate import separate
 from basis.cli import main
 from basis.errors import BasisError
-from basis.nn.variance import VarianceNetwork, variance_sizes
+from basis.nn.variance import VarianceNetwork, variance_config
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.tiled import Tiled
 from basis.store.folder import update_card
@@ -108,7 +108,7 @@ def test_gibbs_asks_for_the_variance_down_to_the_last_level(monkeypatch):
     mixed = torch.ones(1, *SHAPE)
     separate(mixed, prior, sampler="gibbs", steps=10)
     followed = len(asked)
-    prior.model.head = VarianceNetwork(variance_sizes(SHAPE), 0.5, 0.2).requires_grad_(False)
+    prior.model.head = VarianceNetwork(variance_config(SHAPE), 0.5, 0.2).requires_grad_(False)
     levels = []
     monkeypatch.setattr(
         prior, "moments", lambda x, s, own=prior.moments: levels.append(float(s)) or own(x, s)
@@ -135,7 +135,7 @@ def test_a_single_noise_level_gets_none(tmp_path):
 
 def test_sizes_fit_any_signal():
     for shape in ((1, 28, 28), (3, 32, 32), (2, 6, 10), (1, 7, 7), (1, 12), (1, 4, 4, 4)):
-        network = VarianceNetwork(variance_sizes(shape), 0.5, 0.2)
+        network = VarianceNetwork(variance_config(shape), 0.5, 0.2)
         network.check_shape(shape)
         variance = network(torch.rand(2, *shape), torch.tensor([0.1, 1.0]))
         # Untrained it knows the spread alone.

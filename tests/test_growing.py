@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import basis
-from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, grow_head, grow_unet
+from basis.nn.growing import grow_head, grow_unet
+from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead
 from basis.priors.denoiser import DenoiserPrior
 from basis.training.config import TrainConfig
 from basis.training.run import train

@@ -17,7 +17,8 @@ from basis.mixings.matrix import mixture
 from basis.nn.glow import Glow, GlowConfig
 from basis.nn.kinds import describe_module
 from basis.priors.gaussian import GaussianMixture
-from basis.priors.likelihood import Ladder, LikelihoodPrior
+from basis.nn.ladder import Ladder
+from basis.priors.likelihood import LikelihoodPrior
 from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
 from basis.signals.datasets import load_images

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import basis
-from basis.nn.kinds import all_families, describe_module, find_family
+from basis.nn.kinds import KINDS, describe_module, find_kind
 from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
 from basis.nn.unet import Denoiser, UNet, UNetConfig
 from basis.priors.card import Card
@@ -239,16 +239,16 @@ def test_ill_typed_cards_are_refused_in_one_line(entry, says):
 def test_every_family_builds_what_it_describes():
     import dataclasses
 
-    for kind, family in all_families().items():
-        if family.sizes is None or kind == "ladder":
+    for kind, family in KINDS.items():
+        if family.config is None or kind == "ladder":
             continue
-        assert all(f.metadata["help"] for f in dataclasses.fields(family.sizes))
+        assert all(f.metadata["help"] for f in dataclasses.fields(family.config))
         one = {"network": {}, "mean": 0.1, "std": 0.3}
         two = {**one, "above": one, "sigma": 0.3}
         built = family.build_module(two if kind == "experts" else one)
         told = describe_module(built)
         assert told["kind"] == kind and describe_module(family.build_module(told)) == told
-    with pytest.raises(basis.BasisError, match="no size 'wide'; it has channels, fold"):
-        find_family("unet").make_sizes({"wide": 3})
-    with pytest.raises(basis.BasisError, match="unknown architecture 'ladder'"):
-        find_family("ladder", trainable=True)
+    with pytest.raises(basis.BasisError, match="'wide'; its settings are channels, fold"):
+        find_kind("unet").new_module((1, 8, 8), 0.0, 1.0, {"wide": 3})
+    with pytest.raises(basis.BasisError, match="'ladder'"):
+        find_kind("ladder", trainable=True)

@@ -1,24 +1,11 @@
-"""Adapters: models that others trained, as priors."""
+"""Adapters: models trained with other libraries, as priors."""
 
 from __future__ import annotations
 
 from basis.adapters.azula import from_azula
-from basis.adapters.diffusers import (
-    DiffusersDenoiser,
-    build_diffusers,
-    find_pipeline,
-    from_diffusers,
-)
-from basis.adapters.glow import from_glow, read_checkpoint
+from basis.adapters.diffusers import from_diffusers
+from basis.adapters.glow import from_glow
 from basis.adapters.ncsn import from_ncsn
+from basis.adapters.tensorflow import read_checkpoint
 
-__all__ = [
-    "DiffusersDenoiser",
-    "build_diffusers",
-    "find_pipeline",
-    "from_azula",
-    "from_diffusers",
-    "from_glow",
-    "from_ncsn",
-    "read_checkpoint",
-]
+__all__ = ["from_azula", "from_diffusers", "from_glow", "from_ncsn", "read_checkpoint"]

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from basis.adapters.pickled import build_fitting, put_weights, read_pickle, tensors_of
+from basis.adapters.weights import build_fitting, put_weights, read_pickle, tensors_of
 from basis.errors import BasisError
 from basis.files import read_text, reading
 from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
 from basis.priors.denoiser import DenoiserPrior
-from basis.settings import check_fields
+from basis.settings import settings_from
 
 _KEYS = ("sigma_begin", "sigma_end", "image_size", "logit_transform")
 
@@ -44,7 +44,7 @@ def from_ncsn(
         levels = len(weights["normalizer.embed.weight"])
     except (KeyError, ValueError, TypeError) as error:
         raise BasisError(
-            f"{checkpoint} is no published NCSN: it has no begin_conv and normalizer.embed"
+            f"{checkpoint} is not a published NCSN: it has no begin_conv and normalizer.embed"
         ) from error
     published = _read_config(Path(config)) if config is not None else {}
     if published.get("logit_transform") == "true":
@@ -56,11 +56,11 @@ def from_ncsn(
         **{key: value for key, value in sizes.items() if value is not None},
     }
     values = {"channels": channels, "width": width, "levels": levels, **known}
-    own = NCSNConfig(**check_fields(NCSNConfig, values, str(checkpoint)))
+    own = settings_from(NCSNConfig, values, str(checkpoint))
     shapes = {n: t.shape for n, t in weights.items()}
     with reading(checkpoint, "a published NCSN"):
-        network = build_fitting(lambda: NCSN(own), shapes, f"{checkpoint} is no published NCSN")
-    put_weights(network, weights, f"{checkpoint} is no published NCSN, this does not fit")
+        network = build_fitting(lambda: NCSN(own), shapes, f"{checkpoint} is not a published NCSN")
+    put_weights(network, weights, f"{checkpoint} is not a published NCSN, this does not fit")
     c = network.config
     shape = (c.channels, c.size, c.size)
     module = NCSNDenoiser(network)

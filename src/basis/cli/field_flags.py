@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from basis.cli.arguments import number
 from basis.errors import BasisError
-from basis.nn.kinds import Family
+from basis.nn.kind import NetworkKind
 
 
 def add_setting_flags(group: argparse._ArgumentGroup, settings: type[Any], **defaults: Any) -> None:
@@ -31,20 +31,20 @@ def settings_from(args: argparse.Namespace, settings: type[Any]) -> Any:
     return settings(**{f.name: getattr(args, f.name) for f in dataclasses.fields(settings)})
 
 
-def add_size_flags(group: argparse._ArgumentGroup, families: Iterable[Family]) -> None:
+def add_size_flags(group: argparse._ArgumentGroup, families: Iterable[NetworkKind]) -> None:
     """A flag for every size that is the user's to choose.
 
     A size that several families have is one flag, whose help names the families.
     """
-    found: dict[str, list[tuple[Family, dataclasses.Field[Any], Any]]] = {}
+    found: dict[str, list[tuple[NetworkKind, dataclasses.Field[Any], Any]]] = {}
     for family in families:
-        hints = get_type_hints(family.sizes)
+        hints = get_type_hints(family.config)
         for field in _chosen(family):
             found.setdefault(field.name, []).append((family, field, hints[field.name]))
     for name, uses in found.items():
         families_of: dict[str, list[str]] = {}
         for family, field, _ in uses:
-            default = f"{family.kind} {_shown(field.default)}"
+            default = f"{family.name} {_shown(field.default)}"
             families_of.setdefault(field.metadata["help"], []).append(default)
         texts = [f"{text} ({', '.join(kinds)})" for text, kinds in families_of.items()]
         hint = uses[0][2]
@@ -54,15 +54,15 @@ def add_size_flags(group: argparse._ArgumentGroup, families: Iterable[Family]) -
         elif hint is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
-            settings["type"] = _converter(hint, uses[0][1].metadata["least"])
+            settings["type"] = _converter(hint, int(uses[0][1].metadata.get("at_least", 0)))
             if any(get_origin(h) is tuple for _, _, h in uses):
                 settings["nargs"] = "+"
         group.add_argument(_flag(name), **settings)
 
 
-def sizes_from(args: argparse.Namespace, family: Family) -> dict[str, Any]:
+def sizes_from(args: argparse.Namespace, family: NetworkKind) -> dict[str, Any]:
     """The sizes that `add_size_flags`' flags give for a family; those of others are refused."""
-    hints = get_type_hints(family.sizes)
+    hints = get_type_hints(family.config)
     own = {field.name for field in _chosen(family)}
     sizes = {}
     for name, families in _all_sizes().items():
@@ -71,7 +71,7 @@ def sizes_from(args: argparse.Namespace, family: Family) -> dict[str, Any]:
             continue
         if name not in own:
             raise BasisError(
-                f"{_flag(name)} goes with architecture {' or '.join(families)}, not {family.kind}"
+                f"{_flag(name)} goes with architecture {' or '.join(families)}, not {family.name}"
             )
         if isinstance(value, list):
             value = tuple(value) if get_origin(hints[name]) is tuple else _single(name, value)
@@ -81,17 +81,17 @@ def sizes_from(args: argparse.Namespace, family: Family) -> dict[str, Any]:
 
 def _all_sizes() -> Mapping[str, list[str]]:
     """The families that have each size."""
-    from basis.nn.kinds import all_families
+    from basis.nn.kinds import KINDS
 
     found: dict[str, list[str]] = {}
-    for family in all_families().values():
+    for family in KINDS.values():
         for field in _chosen(family) if family.trainable else ():
-            found.setdefault(field.name, []).append(family.kind)
+            found.setdefault(field.name, []).append(family.name)
     return found
 
 
-def _chosen(family: Family) -> list[dataclasses.Field[Any]]:
-    return [f for f in dataclasses.fields(family.sizes or Family) if f.metadata.get("flag")]
+def _chosen(family: NetworkKind) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(family.config or NetworkKind) if f.metadata.get("flag")]
 
 
 def _single(name: str, values: list[Any]) -> Any:

@@ -17,7 +17,7 @@ from basis.cli.arguments import (
 )
 from basis.cli.boundary import INTERRUPTED
 from basis.cli.field_flags import add_size_flags, sizes_from
-from basis.nn.kinds import find_family
+from basis.nn.kinds import find_kind
 
 EPILOG = """\
 examples:
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--each", type=natural, default=50_000, help="images for every noisy level (50000)"
     )
     network = parser.add_argument_group("network")
-    add_size_flags(network, [find_family("glow")])
+    add_size_flags(network, [find_kind("glow")])
     training = parser.add_argument_group("training")
     training.add_argument("--batch", type=natural, default=128, help="images per step (128)")
     training.add_argument("--lr", type=number, default=0.03, help="step of the matrices (0.03)")
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     trained = train_ladder(
         training_set(args),
         out,
-        sizes=sizes_from(args, find_family("glow")),
+        sizes=sizes_from(args, find_kind("glow")),
         config=TrainConfig(**{name: getattr(args, name) for name in names}),
         first=args.first,
         each=args.each,

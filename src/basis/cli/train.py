@@ -17,7 +17,7 @@ from basis.cli.arguments import (
 )
 from basis.cli.boundary import INTERRUPTED
 from basis.cli.field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
-from basis.nn.kinds import all_families, find_family
+from basis.nn.kinds import KINDS, find_kind
 from basis.training.config import TrainConfig
 
 EPILOG = """\
@@ -38,7 +38,7 @@ basis separate sample --prior runs/mnist
 def add(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.epilog = EPILOG
-    families = {kind: family for kind, family in all_families().items() if family.trainable}
+    families = {kind: family for kind, family in KINDS.items() if family.trainable}
     add_training_set(parser)
     parser.add_argument(
         "--init",
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     out = out_folder(args.out)
     config = settings_from(args, TrainConfig)
-    sizes = sizes_from(args, find_family(args.architecture))
+    sizes = sizes_from(args, find_kind(args.architecture))
     trained = train(
         training_set(args),
         out,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import fuse_conv_bn_eval
 
-from basis.adapters.pickled import (
+from basis.adapters.weights import (
     build_fitting,
     read_header,
     read_pickle,

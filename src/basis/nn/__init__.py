@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from basis.nn.conditional import Told, class_weights
 from basis.nn.energy import Energy, LevelConstant
 from basis.nn.experts import Experts
 from basis.nn.glow import Glow, GlowConfig, bits_per_dimension
-from basis.nn.kinds import Family, all_families, describe_module, find_family
+from basis.nn.growing import grow_head, grow_unet
+from basis.nn.kind import NetworkKind
+from basis.nn.kinds import KINDS, describe_module, find_kind
+from basis.nn.ladder import Ladder
 from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
-from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, grow_head, grow_unet
-from basis.nn.variance import VarianceNetwork, variance_sizes
+from basis.nn.unet import (
+    ClassConditional,
+    Denoiser,
+    UNet,
+    UNetConfig,
+    VarianceHead,
+    class_weights,
+)
+from basis.nn.variance import VarianceNetwork, variance_config
 
 __all__ = [
+    "KINDS",
     "NCSN",
+    "ClassConditional",
     "Denoiser",
     "Energy",
     "Experts",
-    "Family",
     "Glow",
     "GlowConfig",
+    "Ladder",
     "LevelConstant",
     "NCSNConfig",
     "NCSNDenoiser",
-    "Told",
+    "NetworkKind",
     "UNet",
     "UNetConfig",
     "VarianceHead",
     "VarianceNetwork",
-    "all_families",
     "bits_per_dimension",
     "class_weights",
     "describe_module",
-    "find_family",
+    "find_kind",
     "grow_head",
     "grow_unet",
-    "variance_sizes",
+    "variance_config",
 ]

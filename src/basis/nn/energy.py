@@ -2,9 +2,9 @@
 
     log p_sigma(x) = -|x - D(x, sigma)|^2 / (2 sigma^2) + c(sigma)
 
-with D a U-Net in the shape of a denoiser, so that a trained one is a good start. c is one number
-per noise level that makes the density integrate to one; it follows from the noise levels above it,
-for the mean of d log p_sigma / d log sigma over p_sigma is zero for every normalised density.
+with D a U-Net in the form of a denoiser, so that a trained one is a good start. c is one number per
+noise level that makes the density integrate to one. It follows from the larger noise levels,
+because the mean of d log p_sigma / d log sigma over p_sigma is zero for normalized densities.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from basis.nn.kinds import Family
-from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead, build_around, describe_around
+from basis.nn.kind import NetworkKind
+from basis.nn.unet import (
+    Denoiser,
+    UNet,
+    UNetConfig,
+    VarianceHead,
+    build_denoiser,
+    describe_denoiser,
+)
 from basis.tensors import per_item
 
 
 class LevelConstant(nn.Module):
-    """c(sigma), kept as its slope over log(sigma) at knots, straight between them.
+    """c(sigma), stored as its slope over log(sigma) at knots, linear between them.
 
-    The knots lie evenly over log(sigma) from 0.01 to 40 standard deviations of the data, beyond
-    which the slope is level. Both weights are in nats per dimension and beside those of the noise
+    The knots are spaced evenly over log(sigma) from 0.01 to 40 standard deviations of the data;
+    beyond them the slope is constant. Both weights are in nats per dimension, relative to the noise
     alone, -log(sigma) - log(2 pi) / 2.
 
     Args:
@@ -64,13 +71,13 @@ class Energy(Denoiser):
     gradient of its density, which is not the U-Net's own output.
 
     Args:
-        network: The U-Net; its attention is computed plainly, because the fused one has no second
-            derivative and training asks for it.
+        network: The U-Net; its attention is computed step by step, because training needs a second
+            derivative, which the fused one does not have.
         mean, std: Mean and standard deviation of the data's values.
-        head: Says how sure the energy is of each value, for `moments`.
+        head: Predicts the variance of each value, for `moments`.
     """
 
-    noiseless = False  # without noise it has no density: every value of the data may be the same
+    noiseless = False  # without noise the data has no density
 
     likelihood_level = 1 / 3
     """The noise level, in units of std, at which its log p ranks clean signals best."""
@@ -98,17 +105,17 @@ class Energy(Denoiser):
         """c(sigma) in nats for signals of x's shape, (batch,)."""
         return x[0].numel() * self.constant(sigma)
 
-    def forward(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, sigma: Tensor, condition: Tensor | None = None) -> Tensor:
         """x + sigma^2 grad log p_sigma(x); shapes as in `log_prob`."""
-        return self.features_and_mean(x, sigma, told)[1]
+        return self.features_and_mean(x, sigma, condition)[1]
 
     def features_and_mean(
-        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+        self, x: Tensor, sigma: Tensor, condition: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         # Separations and validation run in inference mode, where nothing can be differentiated.
         with torch.inference_mode(False), torch.enable_grad():
             point, s = x.clone().requires_grad_(), sigma.clone()
-            features = self.features(point, s, told)
+            features = self.features(point, s, condition)
             (gradient,) = torch.autograd.grad(self.well(point, s, features).sum(), point)
         return features.detach(), x + per_item(sigma, x).square() * gradient
 
@@ -125,12 +132,12 @@ class Energy(Denoiser):
         return by_x, by_level
 
 
-FAMILY = Family(
-    kind="energy",
+KIND = NetworkKind(
+    name="energy",
     title="energy",
-    sizes=UNetConfig,
-    module="basis.nn:Energy",
+    module=Energy,
+    config=UNetConfig,
     objective="energy",
-    build=partial(build_around, "basis.nn:Energy"),
-    describe=describe_around,
+    build=partial(build_denoiser, module=Energy),
+    describe=describe_denoiser,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
@@ -12,309 +11,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.errors import BasisError
-from basis.nn import glow
-from basis.nn.kinds import Family, entry, number_entry, refer, size_field
-from basis.nn.unet import UNet, UNetConfig
+from basis.nn.glow_layers import LevelEmbedding, Shift, Step, WideStep, ZeroConv
+from basis.nn.kind import Architecture, NetworkKind, read_config, size_setting
+from basis.nn.variance import build_variance, describe_variance
+from basis.settings import check_settings, setting
 from basis.tensors import per_item
 
-DEQUANTISATION = 1 / 255 / math.sqrt(12)
-"""Standard deviation of uniform noise within one 8-bit step: what is left at sigma = 0."""
 
+@dataclass(frozen=True)
+class GlowConfig:
+    """Configuration of a `Glow`.
 
-class LevelEmbedding(nn.Module):
-    """Maps sigma, (batch,), zero allowed, to (batch, size)."""
+    `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels.
+    Before them may be `wide` steps whose couplings are U-Nets with attention and see the whole
+    picture; they begin as the identity, so that a flow without them can be started from.
+    `lu` keeps the 1x1 convolutions as triangular factors; the published weights are plain matrices.
+    `scale` is how an affine coupling bounds its scale: "sigmoid" as published, "bounded" in both
+    directions and in what its network is shown, which stays invertible on inputs far from the
+    training set.
+    """
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.frequencies: Tensor
-        self.register_buffer("frequencies", torch.logspace(-1, 1, 16), persistent=False)
-        self.layers = nn.Sequential(
-            nn.Linear(32, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU()
-        )
+    channels: int = size_setting(1, "channels of the data", flag=False)
+    size: int = size_setting(28, "side of the images", flag=False)
+    levels: int = size_setting(2, "halvings of the side", at_most=16)
+    depth: int = size_setting(8, "steps per level")
+    width: int = size_setting(96, "hidden channels of a coupling")
+    wide: int = size_setting(0, "steps with U-Nets before all others, an even number", at_least=0)
+    wide_width: int = size_setting(32, "channels of such a U-Net's finest level")
+    coupling: Literal["affine", "additive"] = setting("affine", "kind of coupling")
+    scale: Literal["bounded", "sigmoid"] = setting(
+        "bounded", "how an affine coupling bounds its scale", flag=False
+    )
+    lu: bool = setting(True, "1x1 convolutions as triangular factors", flag=False)
+    learned_top: bool = setting(True, "learned prior of the last latent", flag=False)
+    conditioned: bool = setting(False, "one flow for all noise levels", flag=False)
+    embedding: int = size_setting(64, "numbers that describe the noise level")
+    mean: float = setting(0.5, "mean of the data's values", flag=False)
+    std: float = setting(1.0, "standard deviation of the data's values", flag=False, above=0.0)
 
-    def forward(self, sigma: Tensor) -> Tensor:
-        label = (sigma.square() + DEQUANTISATION**2).sqrt().log() / 2
-        angle = label[:, None] * self.frequencies
-        return self.layers(torch.cat([angle.sin(), angle.cos()], dim=1))
-
-
-LOGSCALE = 3.0
-REACH = 16.0
-"""Bound of what a coupling's network is shown, in standard deviations."""
-
-
-class Shift(nn.Module):
-    """Per-channel log-scale and shift as functions of the noise level, zero at first."""
-
-    def __init__(self, embedding: int, channels: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(embedding, 2 * channels)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, emb: Tensor) -> tuple[Tensor, Tensor]:
-        log_scale, shift = self.linear(emb)[:, :, None, None].chunk(2, dim=1)
-        return 2 * torch.tanh(log_scale / 2), shift
-
-
-class ActNorm(nn.Module):
-    """x -> (x + bias) exp(3 logs); the first batch sets both for mean 0 and variance 1."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(channels))
-        self.logs = nn.Parameter(torch.zeros(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x + self.bias[:, None, None]) * self.log_scale()[:, None, None].exp()
-
-    def inverse(self, y: Tensor) -> Tensor:
-        return y * (-self.log_scale())[:, None, None].exp() - self.bias[:, None, None]
-
-    def log_scale(self) -> Tensor:
-        return LOGSCALE * self.logs
-
-    @torch.no_grad()
-    def start(self, x: Tensor) -> None:
-        """Sets bias and scale from a batch."""
-        self.bias.copy_(-x.mean(dim=(0, 2, 3)))
-        std = x.std(dim=(0, 2, 3)).clamp_min(1e-6)
-        self.logs.copy_(-std.log() / LOGSCALE)
-
-
-class InvertibleConv(nn.Module):
-    """A 1x1 convolution by an invertible matrix, as P L (U + diag(sign exp(log s))) or as it is."""
-
-    def __init__(self, channels: int, lu: bool) -> None:
-        super().__init__()
-        rotation, _ = torch.linalg.qr(torch.randn(channels, channels))
-        self.lu = lu
-        if not lu:
-            self.weight = nn.Parameter(rotation)
-            return
-        p, lower, upper = torch.linalg.lu(rotation)
-        s = upper.diagonal()
-        self.permutation: Tensor
-        self.sign: Tensor
-        # Not trained, but part of what the weights mean: kept as parameters so that they are saved
-        # with the rest.
-        self.permutation = nn.Parameter(p, requires_grad=False)
-        self.sign = nn.Parameter(s.sign(), requires_grad=False)
-        self.log_s = nn.Parameter(s.abs().log())
-        self.lower = nn.Parameter(lower.tril(-1))
-        self.upper = nn.Parameter(upper.triu(1))
-
-    def matrix(self) -> Tensor:
-        """The matrix, (channels out, channels in)."""
-        if not self.lu:
-            return self.weight
-        eye = torch.eye(len(self.sign), dtype=self.sign.dtype, device=self.sign.device)
-        lower = self.lower.tril(-1) + eye
-        upper = self.upper.triu(1) + (self.sign * self.log_s.exp()).diag()
-        return self.permutation @ lower @ upper
-
-    def log_det(self) -> Tensor:
-        """log |det| of the matrix, which counts once per pixel."""
-        return self.log_s.sum() if self.lu else torch.linalg.slogdet(self.weight).logabsdet
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.matrix()[:, :, None, None])
-
-    def inverse(self, y: Tensor) -> Tensor:
-        inverse = torch.linalg.inv(self.matrix().double()).to(y.dtype)
-        return F.conv2d(y, inverse[:, :, None, None])
-
-
-class EdgeConv(nn.Module):
-    """A convolution that sees where the picture ends: the padding carries a channel of ones."""
-
-    def __init__(self, channels: int, width: int, size: int) -> None:
-        super().__init__()
-        self.pad = size // 2
-        extra = 1 if self.pad else 0
-        self.weight = nn.Parameter(torch.randn(width, channels + extra, size, size) * 0.05)
-
-    def forward(self, x: Tensor, norm: ActNorm | None = None) -> Tensor:
-        """The convolution, with the norm that follows it folded in: one pass instead of three."""
-        weight: Tensor = self.weight
-        bias = None
-        if norm is not None:
-            scale = norm.log_scale().exp()
-            weight, bias = weight * scale[:, None, None, None], norm.bias * scale
-        if not self.pad:
-            return F.conv2d(x, weight, bias)
-        edge = torch.zeros_like(x[:1, :1])
-        sides = (self.pad,) * 4
-        edge = F.pad(edge, sides, value=1.0)
-        # The border's part is the same for every image, so it is computed once.
-        border = F.conv2d(edge, weight[:, -1:], bias)
-        return F.conv2d(x, weight[:, :-1], padding=self.pad) + border
-
-
-class ZeroConv(nn.Module):
-    """A 3x3 convolution that starts at zero, with a learned log-scale on its output."""
-
-    def __init__(self, channels: int, width: int) -> None:
-        super().__init__()
-        self.conv = EdgeConv(channels, width, 3)
-        nn.init.zeros_(self.conv.weight)
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.logs = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.conv(x) + self.bias[:, None, None]
-        return out * (LOGSCALE * self.logs)[:, None, None].exp()
-
-
-class Coupling(nn.Module):
-    """Changes one half of the channels by what a small network makes of the other."""
-
-    def __init__(self, channels: int, config: GlowConfig) -> None:
-        super().__init__()
-        half = channels // 2
-        self.affine, self.published = config.coupling == "affine", config.scale == "sigmoid"
-        self._build(half, channels if self.affine else half, config)
-
-    def _build(self, half: int, out: int, config: GlowConfig) -> None:
-        """The network, from half of the channels to numbers for the other half."""
-        self.conv0 = EdgeConv(half, config.width, 3)
-        self.norm0 = ActNorm(config.width)
-        self.conv1 = EdgeConv(config.width, config.width, 1)
-        self.norm1 = ActNorm(config.width)
-        self.out = ZeroConv(config.width, out)
-        self.level = Shift(config.embedding, config.width) if config.conditioned else None
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        kept, changed = x.chunk(2, dim=1)
-        log_scale, shift = self._numbers(kept, emb)
-        if self.published:
-            changed = (changed + shift) * log_scale.exp()
-        else:
-            changed = changed * log_scale.exp() + shift
-        return torch.cat([kept, changed], dim=1), log_scale.flatten(1).sum(dim=1)
-
-    def inverse(self, y: Tensor, emb: Tensor | None) -> Tensor:
-        kept, changed = y.chunk(2, dim=1)
-        log_scale, shift = self._numbers(kept, emb)
-        if self.published:
-            changed = changed * (-log_scale).exp() - shift
-        else:
-            changed = (changed - shift) * (-log_scale).exp()
-        return torch.cat([kept, changed], dim=1)
-
-    def _numbers(self, kept: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        out = self._network(self._seen(kept), emb)
-        if not self.affine:
-            return torch.zeros_like(out), out
-        shift, raw = out[:, 0::2], out[:, 1::2]
-        if self.published:
-            return F.logsigmoid(raw + 2.0), shift
-        # A scale between 1/8 and 8: no input can make the inverse explode.
-        return 2.0 * torch.tanh(raw / 2.0), shift
-
-    def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
-        h = self.conv0(kept, self.norm0)
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            h = torch.addcmul(shift, h, scale.exp())
-        h = F.relu(self.conv1(F.relu(h), self.norm1))
-        return cast(Tensor, self.out(h))
-
-    def _seen(self, kept: Tensor) -> Tensor:
-        """What the network is shown: far-off values, which no image has, look merely large.
-
-        Otherwise every step's shifts grow with those of the step before, and sixteen steps on
-        nothing is finite.
-        """
-        return kept if self.published else REACH * torch.tanh(kept / REACH)
-
-    def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Sets the inner actnorms from a batch."""
-        kept, _ = x.chunk(2, dim=1)
-        h = self.conv0(self._seen(kept))
-        self.norm0.start(h)
-        self.norm1.start(self.conv1(F.relu(self.norm0(h))))
-
-
-class WideCoupling(Coupling):
-    """A coupling whose network is a small U-Net with attention, and so sees the whole picture."""
-
-    def _build(self, half: int, out: int, config: GlowConfig) -> None:
-        levels = 1 if config.size % 4 else 2
-        width = config.wide_width
-        sizes = UNetConfig(
-            channels=out,
-            fold=1,
-            widths=(width, 2 * width)[:levels],
-            blocks=(1, 2)[:levels],
-            head_width=min(32, width),
-            embedding=config.embedding,
-        )
-        self.shown, self.network = half, UNet(sizes)
-        self.network.use_plain_attention()
-        self.network.embed = nn.Sequential()  # the flow's own takes its place
-
-    def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
-        network = self.network
-        if emb is None:
-            emb = kept.new_zeros(len(kept), network.config.embedding)
-        blank = kept.new_zeros(len(kept), network.config.channels - self.shown, *kept.shape[2:])
-        return network.read(network.hidden(torch.cat([kept, blank], dim=1), emb))
-
-    def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Nothing: its norms take their scale from what they see."""
-
-
-class Step(nn.Module):
-    """Actnorm, 1x1 convolution, coupling."""
-
-    def __init__(self, channels: int, config: GlowConfig) -> None:
-        super().__init__()
-        self.norm = ActNorm(channels)
-        self.level = Shift(config.embedding, channels) if config.conditioned else None
-        self.mix = InvertibleConv(channels, config.lu)
-        self.coupling = Coupling(channels, config)
-
-    def forward(self, x: Tensor, emb: Tensor | None) -> tuple[Tensor, Tensor]:
-        pixels = x.shape[2] * x.shape[3]
-        x = self.norm(x)
-        log_det = (self.norm.log_scale().sum() + self.mix.log_det()) * pixels
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            x = x * scale.exp() + shift
-            log_det = log_det + scale.flatten(1).sum(dim=1) * pixels
-        x, coupled = self.coupling(self.mix(x), emb)
-        return x, log_det + coupled
-
-    def inverse(self, y: Tensor, emb: Tensor | None) -> Tensor:
-        x = self.mix.inverse(self.coupling.inverse(y, emb))
-        if self.level is not None and emb is not None:
-            scale, shift = self.level(emb)
-            x = (x - shift) * (-scale).exp()
-        return self.norm.inverse(x)
-
-    def start(self, x: Tensor, emb: Tensor | None) -> Tensor:
-        self.norm.start(x)
-        self.coupling.start(self.mix(self.norm(x)), emb)
-        return self(x, emb)[0]
-
-
-class WideStep(Step):
-    """A step with a `WideCoupling`, which at first does no more than exchange the halves."""
-
-    def __init__(self, channels: int, config: GlowConfig) -> None:
-        super().__init__(channels, config)
-        self.coupling = WideCoupling(channels, config)
-        swap = torch.eye(channels).roll(channels // 2, dims=0)
-        with torch.no_grad():
-            if self.mix.lu:
-                for part in (self.mix.log_s, self.mix.lower, self.mix.upper):
-                    part.zero_()
-                self.mix.permutation.copy_(swap)
-                self.mix.sign.fill_(1.0)
-            else:
-                self.mix.weight.copy_(swap)
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 class Glow(nn.Module):
@@ -499,69 +235,26 @@ def bits_per_dimension(log_prob: Tensor, dimensions: int, steps: float = 255) ->
     return (dimensions * math.log(steps) - log_prob) / (dimensions * math.log(2))
 
 
-@dataclass(frozen=True)
-class GlowConfig:
-    """Sizes of a `Glow`.
-
-    `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels.
-    Before them may be `wide` steps whose couplings are U-Nets with attention and see the whole
-    picture; they begin as the identity, so that a flow without them can be started from.
-    `lu` keeps the 1x1 convolutions as triangular factors; the published weights are plain matrices.
-    `scale` is how an affine coupling bounds its scale: "sigmoid" as published, "bounded" in both
-    directions and in what its network is shown, which stays invertible on inputs far from the
-    training set.
-    """
-
-    channels: int = size_field(1, "channels of the data", flag=False)
-    size: int = size_field(28, "side of the images", flag=False)
-    levels: int = size_field(2, "halvings of the side", most=16)
-    depth: int = size_field(8, "steps per level")
-    width: int = size_field(96, "hidden channels of a coupling")
-    wide: int = size_field(0, "steps with U-Nets before all others, an even number", least=0)
-    wide_width: int = size_field(32, "channels of such a U-Net's finest level")
-    coupling: Literal["affine", "additive"] = size_field("affine", "kind of coupling")
-    scale: Literal["bounded", "sigmoid"] = size_field(
-        "bounded", "how an affine coupling bounds its scale", flag=False
-    )
-    lu: bool = size_field(True, "1x1 convolutions as triangular factors", flag=False)
-    learned_top: bool = size_field(True, "learned prior of the last latent", flag=False)
-    conditioned: bool = size_field(False, "one flow for all noise levels", flag=False)
-    embedding: int = size_field(64, "numbers that describe the noise level")
-    mean: float = size_field(0.5, "mean of the data's values", flag=False)
-    std: float = size_field(1.0, "standard deviation of the data's values", flag=False, above=0.0)
-
-
-FAMILY = Family(
-    kind="glow",
-    title="flow",
-    sizes=GlowConfig,
-    module="basis.nn:Glow",
-    objective="likelihood",
-    noise="continuous",
-)
-
-
-def _build(architecture: Mapping[str, Any]) -> Any:
-    flow = {"network": entry(architecture, "network")}
-    given = architecture.get("sigmas")
-    if not isinstance(given, list | tuple) or not 1 <= len(given) <= 1000:
-        raise BasisError(f"a ladder's sigmas must be a list of noise levels, not {given!r:.60}")
-    sigmas = [number_entry({"sigma": s}, "sigma", positive=True) for s in given]
-    return refer("basis.priors:Ladder")({s: FAMILY.build_module(flow) for s in sigmas})
+def _build(architecture: Architecture) -> Glow:
+    model = Glow(read_config(GlowConfig, architecture))
+    head = build_variance(architecture)
+    if head is not None:
+        model.head = head
+    return model
 
 
 def _describe(module: Any) -> dict[str, Any]:
-    return {"network": asdict(module.rungs[0].config), "sigmas": list(module.sigmas)}
+    head = getattr(module, "head", None)
+    return {"network": asdict(module.config)} | describe_variance(head)
 
 
-LADDER = Family(
-    kind="ladder",
+KIND = NetworkKind(
+    name="glow",
     title="flow",
-    sizes=glow.GlowConfig,
-    module="basis.priors:Ladder",
-    trainable=False,
+    module=Glow,
+    config=GlowConfig,
     objective="likelihood",
+    noise="continuous",
     build=_build,
     describe=_describe,
-    belongs=lambda module: isinstance(module.rungs[0], Glow),
 )

@@ -1,30 +1,29 @@
 """NCSN: the noise-conditional score network of Song and Ermon 2019 (arXiv:1907.05600).
 
-A RefineNet (Lin et al. 2017, arXiv:1611.06612) with dilated convolutions in its coarse stages, told
-its noise level by conditional instance normalisation. Modules carry the names of the authors'
-published network, so that published weights load as they are.
+A RefineNet (Lin et al. 2017, arXiv:1611.06612) with dilated convolutions in its coarse stages,
+conditioned on the noise level by instance normalization. Modules have the names of the authors'
+network, so that published weights load as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.nn.kinds import Family, entry, size_field
+from basis.nn.kind import NetworkKind, read_config, size_setting
+from basis.settings import check_settings, setting
 from basis.tensors import per_item
 
 
 class _ConditionalNorm(nn.Module):
-    """Conditional instance normalisation++ (in the paper's appendix on architectures).
+    """Conditional instance normalization++ (in the paper's appendix on architectures).
 
-    Instance normalisation loses each channel's mean, hence overall brightness. The ++ gives it
-    back: the means, normalised over channels, are added with a learnt weight. Gain, weight of the
+    Instance normalization loses each channel's mean, hence overall brightness. The ++ gives it
+    back: the means, normalized over channels, are added with a learnt weight. Gain, weight of the
     means and shift are looked up by noise level.
 
     Shapes:
@@ -62,7 +61,7 @@ class _ConvMeanPool(nn.Module):
 
 
 class _ResidualBlock(nn.Module):
-    """Two normalised convolutions beside a shortcut.
+    """Two normalized convolutions beside a shortcut.
 
     A block that goes `down` a stage halves the image if it is not dilated. With dilation it keeps
     the size (dilation widens the view instead), yet its shortcut is still a convolution.
@@ -269,34 +268,31 @@ def _plain(width_in: int, width: int) -> nn.Conv2d:
 
 @dataclass(frozen=True)
 class NCSNConfig:
-    """Sizes of an `NCSN` and the noise levels it knows; the defaults are those published for MNIST.
+    """Configuration of an `NCSN`; the defaults are those published for MNIST.
 
     `width` is the channels of the finest stage (64 for MNIST, 128 for CIFAR-10), every other stage
     having twice as many. The `levels` noise levels run geometrically from `sigma_max` down to
     `sigma_min`. `size` is the side of the images trained on; no weight depends on it.
     """
 
-    channels: int = size_field(1, "channels of the data", flag=False)
-    size: int = size_field(28, "side of the images", flag=False)
-    width: int = size_field(64, "channels of the finest stage")
-    levels: int = size_field(10, "noise levels")
-    # Not the training's --sigma-min and --sigma-max, whose defaults are another range.
-    sigma_max: float = size_field(1.0, "largest noise level", flag=False, above=0.0)
-    sigma_min: float = size_field(0.01, "smallest noise level", flag=False, above=0.0)
+    channels: int = size_setting(1, "channels of the data", flag=False)
+    size: int = size_setting(28, "side of the images", flag=False)
+    width: int = size_setting(64, "channels of the finest stage")
+    levels: int = size_setting(10, "noise levels")
+    sigma_max: float = setting(1.0, "largest noise level", flag=False, above=0.0)
+    sigma_min: float = setting(0.01, "smallest noise level", flag=False, above=0.0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
-def _build(architecture: Mapping[str, Any]) -> Any:
-    network = NCSN(FAMILY.make_sizes(entry(architecture, "network")))
-    return NCSNDenoiser(network)
-
-
-FAMILY = Family(
-    kind="ncsn",
+KIND = NetworkKind(
+    name="ncsn",
     title="score",
-    sizes=NCSNConfig,
-    module="basis.nn:NCSNDenoiser",
+    module=NCSNDenoiser,
+    config=NCSNConfig,
     noise="discrete",
     unit_range=True,  # the network itself maps [0, 1] to [-1, 1]
-    build=_build,
+    build=lambda architecture: NCSNDenoiser(NCSN(read_config(NCSNConfig, architecture))),
     describe=lambda module: {"network": asdict(module.network.config)},
 )

@@ -1,23 +1,49 @@
-"""A small U-Net, and the denoiser made from it."""
+"""A small U-Net and the denoiser made from it, optionally class-conditional."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from basis.nn.kinds import Family, entry, number_entry, refer, size_field
+from basis.nn.kind import Architecture, NetworkKind, number, read_config, size_setting
+from basis.settings import check_settings, setting
 from basis.tensors import per_item
 
 M = TypeVar("M", bound=nn.Module)
 _Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _CONVOLUTIONS: dict[int, type[_Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """Configuration of a `UNet`.
+
+    `fold` is the side of the square of pixels (or the length of the piece of a signal) folded into
+    channels before the first convolution. `widths` and `blocks` are channels and residual blocks
+    per level, finest first; the blocks of every level but the last are built twice, going down and
+    coming up. The last `attention` levels have self-attention. `dims` is the number of axes after
+    the channels: 1 for signals, 2 for images, 3 for volumes. A network with `classes` is
+    class-conditional.
+    """
+
+    channels: int = size_setting(1, "channels of the data", flag=False)
+    fold: int = size_setting(2, "pixels per side folded into channels", at_most=64)
+    widths: tuple[int, ...] = size_setting((48, 96), "channels per level")
+    blocks: tuple[int, ...] = size_setting((2, 4), "residual blocks per level")
+    attention: int = size_setting(1, "coarsest levels with attention", at_least=0)
+    head_width: int = size_setting(32, "channels of an attention head")
+    embedding: int = size_setting(128, "features of the noise level")
+    dropout: float = setting(0.0, "dropout rate in training", at_least=0.0, at_most=0.99)
+    dims: int = size_setting(2, "axes after the channels", flag=False, at_most=3)
+    classes: int = size_setting(0, "classes of a conditional network", flag=False, at_least=0)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 class _Attention(nn.Module):
@@ -72,12 +98,12 @@ class UNet(nn.Module):
     """Maps a signal and one number per item (the noise label) to a signal of the same shape.
 
     Args:
-        config: The sizes.
+        config: The configuration.
 
     Shapes:
         x: (batch, channels, *size), `config.dims` sides, each divisible by `multiple`.
         label: (batch,), of order one.
-        told: (batch, classes), `class_weights` of each item; None tells nothing.
+        condition: (batch, classes), `class_weights` of each item; None for unconditional.
     """
 
     def __init__(self, config: UNetConfig) -> None:
@@ -93,13 +119,14 @@ class UNet(nn.Module):
         emb = config.embedding
         self.embed = nn.Sequential(nn.Linear(64, emb), nn.SiLU(), nn.Linear(emb, emb), nn.SiLU())
         count = config.classes
-        # At zero, so that a network begins as one that is told nothing.
+        # Embeds the classes; zero at first, which is the unconditional network. Saved weights have
+        # its name.
         self.told = _zeroed(nn.Linear(count, emb, bias=False)) if count else None
 
         dims = config.dims
         pixels = config.channels * config.fold**dims
         widths = config.widths
-        # One channel of ones, so that borders (padded with zeros) can be told from dark pixels.
+        # One channel of ones, to distinguish borders (padded with zeros) from dark pixels.
         self.enter = _conv(dims, pixels + 1, widths[0])
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         self.shrink, self.grow = nn.ModuleList(), nn.ModuleList()
@@ -130,16 +157,16 @@ class UNet(nn.Module):
             if isinstance(module, _Attention):
                 module.plain = True
 
-    def forward(self, x: Tensor, label: Tensor, told: Tensor | None = None) -> Tensor:
-        return self.read(self.features(x, label, told))
+    def forward(self, x: Tensor, label: Tensor, condition: Tensor | None = None) -> Tensor:
+        return self.read(self.features(x, label, condition))
 
-    def features(self, x: Tensor, label: Tensor, told: Tensor | None = None) -> Tensor:
+    def features(self, x: Tensor, label: Tensor, condition: Tensor | None = None) -> Tensor:
         """The last hidden state, (batch, widths[0], *size / fold)."""
         angle = label[:, None] * self.frequencies
         emb = self.embed(torch.cat([angle.sin(), angle.cos()], dim=1))
-        if told is not None:
+        if condition is not None:
             assert self.told is not None
-            emb = emb + self.told(told)
+            emb = emb + self.told(condition)
         return self.hidden(x, emb)
 
     def hidden(self, x: Tensor, emb: Tensor) -> Tensor:
@@ -163,16 +190,15 @@ class UNet(nn.Module):
         return h
 
     def read(self, features: Tensor) -> Tensor:
-        """The signal that a last hidden state stands for."""
+        """The signal of a last hidden state."""
         return _unfold(self.leave(F.silu(self.norm(features))), self.config.fold)
 
 
 class VarianceHead(nn.Module):
-    """Reads from a U-Net's last hidden state how sure it is of each value.
+    """Predicts the variance of each clean value from a U-Net's last hidden state.
 
-    Its answer is the logarithm of the variance of the clean signal given the noisy one, in units of
-    the denoiser's output scale. It is a few convolutions on features that are computed anyway, so
-    that asking for the variance costs next to nothing.
+    It returns the logarithm of the variance of the clean signal given the noisy one, in units of
+    the denoiser's output scale. It is a few convolutions on features that are computed anyway.
     """
 
     def __init__(self, config: UNetConfig) -> None:
@@ -185,7 +211,7 @@ class VarianceHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         h = F.silu(self.hidden(F.silu(self.norm(features))))
-        # Eleven orders of magnitude are enough, and a draw can never blow up.
+        # Eleven orders of magnitude are enough, and samples stay finite.
         return _unfold(self.leave(h), self.fold).clamp(-24.0, 2.0)
 
 
@@ -193,13 +219,13 @@ class Denoiser(nn.Module):
     """A network as a denoiser: E[x | x + sigma n], for data of any range.
 
     The preconditioning of EDM (Karras et al. 2022, arXiv:2206.00364, Table 1), on data shifted to
-    zero mean. `mean` and `std` tell it the data's range, so that the network works in units of
-    order one whatever the data's own units are; sigma is in the data's units.
+    zero mean. With `mean` and `std` of the data the network works in units of order one; sigma is
+    in the data's units.
 
     Args:
         network: Maps (signal, noise label) to a signal by way of features.
         mean, std: Mean and standard deviation of the data's values.
-        head: Says how sure the network is of each value, for `moments`.
+        head: Predicts the variance of each value, for `moments`.
     """
 
     def __init__(
@@ -208,45 +234,45 @@ class Denoiser(nn.Module):
         super().__init__()
         self.network, self.mean, self.std, self.head = network, mean, std, head
 
-    def forward(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, sigma: Tensor, condition: Tensor | None = None) -> Tensor:
         """The denoised signal.
 
         Shapes:
             x: (batch, channels, *size), and so the answer.
             sigma: (batch,).
-            told: (batch, classes), `class_weights` of each item; None tells nothing.
+            condition: (batch, classes), `class_weights` of each item; None for unconditional.
         """
-        return self.read(x, sigma, self.features(x, sigma, told))
+        return self.read(x, sigma, self.features(x, sigma, condition))
 
     def moments(
-        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+        self, x: Tensor, sigma: Tensor, condition: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Mean and variance of each clean value given the noisy signal; needs a head."""
         assert self.head is not None
-        features, mean = self.features_and_mean(x, sigma, told)
+        features, mean = self.features_and_mean(x, sigma, condition)
         unit = self.output_scale(per_item(sigma, x)).square()
         return mean, unit * self.head(features).exp()
 
     def features_and_mean(
-        self, x: Tensor, sigma: Tensor, told: Tensor | None = None
+        self, x: Tensor, sigma: Tensor, condition: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The network's last hidden state, which a head reads, and the denoised signal."""
-        features = self.features(x, sigma, told)
+        features = self.features(x, sigma, condition)
         return features, self.read(x, sigma, features)
 
-    def features(self, x: Tensor, sigma: Tensor, told: Tensor | None = None) -> Tensor:
+    def features(self, x: Tensor, sigma: Tensor, condition: Tensor | None = None) -> Tensor:
         """The network's last hidden state."""
         inside = (x - self.mean) / self._total(sigma, x)
-        return self.network.features(inside, sigma.log() / 4, told)
+        return self.network.features(inside, sigma.log() / 4, condition)
 
     def read(self, x: Tensor, sigma: Tensor, features: Tensor) -> Tensor:
-        """The denoised signal that the network's last hidden state for (x, sigma) stands for."""
+        """The denoised signal of the network's last hidden state for (x, sigma)."""
         kept = (self.std / self._total(sigma, x)).square() * (x - self.mean)
         scale = self.output_scale(per_item(sigma, x))
         return self.mean + kept + scale * self.network.read(features)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises ValueError where signals of this shape, (channels, *size), do not fit."""
+        """Raises ValueError if signals of this shape, (channels, *size), do not fit."""
         multiple = self.network.multiple
         if any(side % multiple for side in shape[1:]):
             size = "x".join(map(str, shape[1:]))
@@ -259,12 +285,59 @@ class Denoiser(nn.Module):
         return (per_item(sigma, x).square() + self.std**2).sqrt()
 
     def output_scale(self, sigma: Tensor) -> Tensor:
-        """How strongly the network's output counts at sigma: the unit of the denoising error."""
+        """The factor of the network's output at sigma: the unit of the denoising error."""
         return sigma * self.std / (sigma.square() + self.std**2).sqrt()
 
 
+class ClassConditional(nn.Module):
+    """A denoiser conditioned on the classes that its signals may be of.
+
+    Args:
+        denoiser: A denoiser whose network has classes.
+        weights: `class_weights` of the classes, (classes,) for all signals or (batch, classes).
+    """
+
+    def __init__(self, denoiser: Denoiser, weights: Tensor) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self.weights: Tensor
+        self.register_buffer("weights", weights, persistent=False)
+
+    @property
+    def head(self) -> VarianceHead | None:
+        """The variance head of the denoiser, or None."""
+        return self.denoiser.head
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """x: (batch, channels, *size); sigma: (batch,). Returns the denoised signal."""
+        return self.denoiser(x, sigma, self._rows(x))
+
+    def moments(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each clean value given the noisy signal; needs a head."""
+        return self.denoiser.moments(x, sigma, self._rows(x))
+
+    def output_scale(self, sigma: Tensor) -> Tensor:
+        """The factor of the network's output at sigma."""
+        return self.denoiser.output_scale(sigma)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        return self.weights.to(x.dtype).expand(len(x), -1)
+
+
+def class_weights(member: Tensor) -> Tensor:
+    """The condition for signals of some classes, all equally likely.
+
+    All classes together give zero, which is the unconditional network.
+
+    Shapes:
+        member: (batch, classes) or (classes,), bool: whether each class is among them, at least one
+            per row. The result has the same shape.
+    """
+    return member / member.sum(dim=-1, keepdim=True) - 1 / member.shape[-1]
+
+
 def norm_groups(width: int) -> int:
-    """Groups of a norm of so many channels: of 12 channels each where that divides them."""
+    """Groups of a norm over `width` channels: 12 channels each if that divides the width."""
     return _divisor(width, width // 12)
 
 
@@ -314,193 +387,29 @@ def _unfold(x: Tensor, side: int) -> Tensor:
     return x.permute(0, 1, *pairs).reshape(len(x), -1, *[length * side for length in size])
 
 
-_SAME = ("channels", "fold", "embedding", "dims")
-
-
-@torch.no_grad()
-def grow_unet(small: UNet, large: UNet) -> None:
-    """Lays the weights of a small U-Net into a large one, which then computes the same.
-
-    Args:
-        small: The trained network; it is left as it is.
-        large: A network at its first weights, at least as wide and deep at every level. More levels
-            than the small one's are coarser ones.
-
-    Raises:
-        ValueError: The small network does not fit into the large one.
-    """
-    _check(small.config, large.config)
-    widths = list(zip(small.config.widths, large.config.widths, strict=False))
-    last = len(widths) - 1
-    large.embed.load_state_dict(small.embed.state_dict())
-    if small.told and large.told and small.config.classes == large.config.classes:
-        large.told.load_state_dict(small.told.state_dict())
-    first = _prefix(widths[0][0])
-    _place(large.enter, small.enter, first, _prefix(small.enter.in_channels))
-    _place_vector(large.norm, small.norm, first)
-    _place(large.leave, small.leave, _prefix(small.leave.out_channels), first)
-    for level, (old, new) in enumerate(widths):
-        for mine, theirs in zip(
-            _blocks(large.down, level), _blocks(small.down, level), strict=False
-        ):
-            _grow_block(mine, theirs, old, new)
-        if level == last:
-            continue
-        up, known = _blocks(large.up, level), _blocks(small.up, level)
-        # The last blocks are the known ones: states of the way down are taken in reverse.
-        for mine, theirs in zip(up[len(up) - len(known) :], known, strict=True):
-            _grow_block(mine, theirs, old, new)
-        for mine in up[: len(up) - len(known)]:
-            _pass_on(mine, new, 0)
-        folded, below = _prefix(2**large.config.dims * old), _prefix(widths[level + 1][0])
-        _place(large.shrink[level], small.shrink[level], below, folded)
-        _place(large.grow[level], small.grow[level], folded, below)
-    for level in range(last, len(large.up)):
-        # The small network ends its way down here; what comes from below it is new.
-        for number, mine in enumerate(_blocks(large.up, level)):
-            width = large.config.widths[level]
-            _pass_on(mine, width, 0 if number else width)
-
-
-@torch.no_grad()
-def grow_head(small: VarianceHead, large: VarianceHead) -> None:
-    """The same for the variance heads of two such networks."""
-    inner = _prefix(small.hidden.in_channels)
-    _place_vector(large.norm, small.norm, inner)
-    _place(large.hidden, small.hidden, inner, inner)
-    _place(large.leave, small.leave, _prefix(small.leave.out_channels), inner)
-
-
-def _check(small: UNetConfig, large: UNetConfig) -> None:
-    for name in _SAME:
-        if getattr(small, name) != getattr(large, name):
-            raise ValueError(f"a network cannot grow in its {name}")
-    pairs = list(zip(small.widths, large.widths, strict=False))
-    blocks = zip(small.blocks, large.blocks, strict=False)
-    if len(small.widths) > len(large.widths) or any(a > b for a, b in (*pairs, *blocks)):
-        raise ValueError("a network grows from one that is no wider and no deeper at any level")
-    if len(large.widths) - large.attention > len(small.widths) - small.attention:
-        raise ValueError("a level with attention keeps it when a network grows")
-    for old, new in pairs:
-        if _group(old) != _group(new) or _group(2 * old) != _group(2 * new):
-            raise ValueError(
-                f"width {old} cannot grow to {new}: multiples of 12 keep the groups of the norms"
-            )
-
-
-def _group(width: int) -> int:
-    """Channels of one group of a norm."""
-    return width // norm_groups(width)
-
-
-def _grow_block(mine: nn.Module, theirs: nn.Module, old: int, new: int) -> None:
-    large, small = cast(Any, mine), cast(Any, theirs)
-    same, doubled = _prefix(old), torch.cat([_prefix(old), new + _prefix(old)])
-    if not isinstance(large.skip, nn.Identity):
-        _place(large.skip, small.skip, same, doubled)
-    _place_vector(large.norm0, small.norm0, same)
-    _place(large.conv0, small.conv0, same, same)
-    _place(large.conv1, small.conv1, same, same)
-    _place(large.modulate, small.modulate, doubled, _prefix(small.modulate.in_features))
-    if isinstance(small.attention, nn.Identity):
-        return
-    attention, known = large.attention, small.attention
-    old_size, new_size = old // known.heads, new // attention.heads
-    # Each old head lies in the first channels of a new one, which may be larger.
-    inside = (torch.arange(known.heads)[:, None] * new_size + _prefix(old_size)).flatten()
-    qkv = torch.cat([part * new + inside for part in range(3)])
-    _place_vector(attention.norm, known.norm, same)
-    # Keys added to a known head are zero at first, so that its products stay as they were.
-    keys = slice(new, new + known.heads * new_size)
-    attention.qkv.weight[keys] = 0
-    attention.qkv.bias[keys] = 0
-    _place(attention.qkv, known.qkv, qkv, same)
-    # The larger heads divide by the root of their own size.
-    attention.qkv.weight[inside] *= (new_size / old_size) ** 0.5
-    attention.qkv.bias[inside] *= (new_size / old_size) ** 0.5
-    _place(attention.out, known.out, same, inside)
-
-
-def _pass_on(block: nn.Module, width: int, start: int) -> None:
-    """Makes a new block on the way up hand on its input from channel `start`."""
-    skip = cast(Any, block).skip
-    skip.weight.zero_()
-    skip.bias.zero_()
-    skip.weight.flatten(1)[:, start : start + width] = torch.eye(width)
-
-
-def _place(large: Any, small: Any, rows: Tensor, columns: Tensor) -> None:
-    """Copies a layer's weights to these outputs and inputs; other inputs of the outputs get 0."""
-    large.weight[rows] = 0
-    large.weight[rows[:, None], columns] = small.weight
-    large.bias[rows] = small.bias
-
-
-def _place_vector(large: Any, small: Any, rows: Tensor) -> None:
-    large.weight[rows], large.bias[rows] = small.weight, small.bias
-
-
-def _prefix(count: int) -> Tensor:
-    return torch.arange(count)
-
-
-def _blocks(levels: nn.ModuleList, level: int) -> list[nn.Module]:
-    return list(cast(nn.ModuleList, levels[level]))
-
-
-@dataclass(frozen=True)
-class UNetConfig:
-    """Sizes of a `UNet`.
-
-    `fold` is the side of the square of pixels (or the length of the piece of a signal) laid into
-    channels before the first convolution, `widths` and `blocks` give channels and residual blocks
-    per level (finest first; the blocks of every level but the last are built twice, going down and
-    coming up), and the last `attention` levels carry self-attention. `dims` is the number of axes
-    after the channels: 1 for signals, 2 for images, 3 for volumes. A network with `classes` may be
-    told which of them a signal is of.
-    """
-
-    channels: int = size_field(1, "channels of the data", flag=False)
-    fold: int = size_field(2, "pixels per side laid into channels", most=64)
-    widths: tuple[int, ...] = size_field((48, 96), "channels per level")
-    blocks: tuple[int, ...] = size_field((2, 4), "residual blocks per level")
-    attention: int = size_field(1, "coarsest levels with attention", least=0)
-    head_width: int = size_field(32, "channels of one attention head")
-    embedding: int = size_field(128, "numbers that describe the noise level")
-    dropout: float = size_field(0.0, "share dropped in training", at_least=0.0, at_most=0.99)
-    dims: int = size_field(2, "axes after the channels", flag=False, most=3)
-    classes: int = size_field(0, "classes that it may be told", flag=False, least=0)
-
-
-def build_around(module: str, architecture: Mapping[str, Any]) -> Any:
-    """A module of this reference around the U-Net that a card's `architecture` describes."""
-    config = FAMILY.make_sizes(entry(architecture, "network"))
-    head = refer("basis.nn:VarianceHead")(config) if architecture.get("variance") else None
+def build_denoiser(architecture: Architecture, module: type[Denoiser] = Denoiser) -> Denoiser:
+    """A denoiser, of the given class, around the U-Net that a card's architecture describes."""
+    config = read_config(UNetConfig, architecture)
+    head = VarianceHead(config) if architecture.get("variance") else None
     network = UNet(config)
-    mean, std = number_entry(architecture, "mean"), number_entry(architecture, "std", positive=True)
-    return refer(module)(network, mean, std, head)
+    mean, std = number(architecture, "mean"), number(architecture, "std", positive=True)
+    return module(network, mean, std, head)
 
 
-def describe_around(module: Any) -> dict[str, Any]:
-    """The `architecture` of a module around a U-Net, without its kind."""
-    sizes = asdict(module.network.config)
-    if not sizes["classes"]:
-        del sizes["classes"]  # as cards and runs were written before there were any
-    entry = {"network": sizes, "mean": module.mean, "std": module.std}
-    return entry | ({"variance": True} if module.head is not None else {})
+def describe_denoiser(module: Denoiser) -> dict[str, Any]:
+    """The architecture of a denoiser around a U-Net, without its kind."""
+    config = asdict(module.network.config)
+    if not config["classes"]:
+        del config["classes"]  # older cards do not have it
+    found = {"network": config, "mean": module.mean, "std": module.std}
+    return found | ({"variance": True} if module.head is not None else {})
 
 
-FAMILY = Family(
-    kind="unet",
+KIND = NetworkKind(
+    name="unet",
     title="score",
-    sizes=UNetConfig,
-    module="basis.nn:Denoiser",
-    build=partial(build_around, "basis.nn:Denoiser"),
-    describe=describe_around,
-    # An energy is built on the same network, and says so by its density; experts are two.
-    belongs=lambda module: (
-        isinstance(module.network, UNet)
-        and not hasattr(module, "log_prob")
-        and not hasattr(module, "above")
-    ),
+    module=Denoiser,
+    config=UNetConfig,
+    build=build_denoiser,
+    describe=describe_denoiser,
 )

@@ -1,22 +1,25 @@
-"""How sure a model is that has no hidden state to read it from: a small U-Net of its own."""
+"""A variance network, for models that have no hidden state to read the variance from."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 from torch import Tensor, nn
 
+from basis.nn.kind import Architecture, entry, number, read_config
 from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead
 
 
 class VarianceNetwork(nn.Module):
-    """The variance of each clean value given the noisy signal, by a U-Net that sees the latter.
+    """The variance of each clean value given the noisy signal, by a small U-Net of its own.
 
-    A density of which only the gradient is known, such as a flow, gives the mean of the clean
-    signal (Tweedie's formula) but says nothing dependable of its variance, which this network has
-    learned instead. It is a small denoiser with a head: a variance is one about a mean, so that it
-    learns a mean of its own, of which nothing else is asked.
+    The gradient of a density, such as a flow, gives the mean of the clean signal (Tweedie's
+    formula) but no reliable variance, which this network learns instead. It is a small denoiser
+    with a variance head; its own mean is not used.
 
     Args:
-        config: Sizes of the U-Net.
+        config: Configuration of the U-Net.
         mean, std: Mean and standard deviation of the data's values.
     """
 
@@ -29,19 +32,19 @@ class VarianceNetwork(nn.Module):
         return self.denoiser.moments(x, sigma)[1]
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises ValueError where signals of this shape, (channels, *size), do not fit."""
+        """Raises ValueError if signals of this shape, (channels, *size), do not fit."""
         config = self.denoiser.network.config
         channels, *size = shape
         if channels != config.channels or len(size) != config.dims:
             raise ValueError(
-                f"signals of shape {shape} do not fit the network of their variance: it takes "
+                f"signals of shape {shape} do not fit the variance network: it takes "
                 f"{config.channels} channels and {config.dims} axes"
             )
         self.denoiser.check_shape(shape)
 
 
-def variance_sizes(shape: tuple[int, ...]) -> UNetConfig:
-    """Sizes of a small U-Net for signals of this shape, (channels, *size)."""
+def variance_config(shape: tuple[int, ...]) -> UNetConfig:
+    """The configuration of a variance network for signals of this shape, (channels, *size)."""
     channels, *size = shape
     fold = 2 if all(side % 2 == 0 for side in size) else 1
     two = all(side % (2 * fold) == 0 for side in size)
@@ -55,3 +58,21 @@ def variance_sizes(shape: tuple[int, ...]) -> UNetConfig:
         embedding=64,
         dims=len(size),
     )
+
+
+def build_variance(architecture: Architecture) -> VarianceNetwork | None:
+    """The variance network that an architecture holds under "variance", if any."""
+    if "variance" not in architecture:
+        return None
+    own = entry(architecture, "variance")
+    config = read_config(UNetConfig, own)
+    return VarianceNetwork(config, number(own, "mean"), number(own, "std", positive=True))
+
+
+def describe_variance(head: VarianceNetwork | None) -> dict[str, Any]:
+    """The entry from which `build_variance` makes the network again."""
+    if head is None:
+        return {}
+    own = head.denoiser
+    config = asdict(own.network.config)
+    return {"variance": {"network": config, "mean": own.mean, "std": own.std}}

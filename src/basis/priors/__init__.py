@@ -7,7 +7,7 @@ from basis.priors.denoiser import DenoiserPrior, network_prior
 from basis.priors.functions import FunctionPrior
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.guidance import Autoguided, join_by_noise
-from basis.priors.likelihood import FlowLikelihood, Ladder, LikelihoodPrior, with_likelihood
+from basis.priors.likelihood import FlowLikelihood, LikelihoodPrior, with_likelihood
 from basis.priors.measured import measure_spectrum
 from basis.priors.prior import Prior
 from basis.priors.spectrum import Spectrum
@@ -22,7 +22,6 @@ __all__ = [
     "FlowLikelihood",
     "FunctionPrior",
     "GaussianMixture",
-    "Ladder",
     "LikelihoodPrior",
     "Prior",
     "Spectrum",

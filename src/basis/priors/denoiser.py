@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
-from basis.nn.conditional import Told, class_weights
-from basis.nn.kinds import find_family
-from basis.nn.unet import Denoiser
+from basis.nn.kinds import find_kind
+from basis.nn.unet import ClassConditional, Denoiser, class_weights
 from basis.priors.card import Card
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Prior
@@ -101,7 +100,7 @@ class DenoiserPrior(Prior):
             return self
         names = [name for name, inside in zip(known, member.tolist(), strict=True) if inside]
         prior = DenoiserPrior(
-            Told(self.module, class_weights(member)),
+            ClassConditional(self.module, class_weights(member)),
             self.shape,
             self.sigma_min,
             self.sigma_max,
@@ -157,7 +156,7 @@ def new_prior(
     settings = {"name": kind, "value_range": value_range, "std": std}
     # A prior of its own only to fill in the defaults of std and center, and to check the rest.
     like = DenoiserPrior(nn.Identity(), shape, 0, 1, **settings)
-    module = find_family(kind).new_module(like.shape, like.center, like.std, config)
+    module = find_kind(kind).new_module(like.shape, like.center, like.std, config)
     return network_prior(
         module,
         shape,

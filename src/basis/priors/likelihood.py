@@ -10,50 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
+from basis.nn.ladder import Ladder, call_log_prob
 from basis.nn.variance import VarianceNetwork
 from basis.priors.card import Card
 from basis.priors.prior import Derived, Prior
 from basis.tensors import as_sigmas, per_item
-
-
-class Ladder(nn.Module):
-    """One likelihood model per noise level, as the paper trains them; the nearest one answers.
-
-    Args:
-        models: Noise level to model; each has `log_prob(x)` or `log_prob(x, sigma)`.
-    """
-
-    def __init__(self, models: Mapping[float, nn.Module]) -> None:
-        super().__init__()
-        if not models or any(not sigma > 0 for sigma in models):
-            raise BasisError("a ladder needs one model or more, each at a positive noise level")
-        self.sigmas = sorted(models)
-        self.rungs = nn.ModuleList(models[sigma] for sigma in self.sigmas)
-
-    def log_prob(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """log p_sigma(x) of each item by the model of the nearest level, (batch,)."""
-        logs = torch.tensor([math.log(s) for s in self.sigmas], device=sigma.device)
-        nearest = (sigma.float().log()[:, None] - logs).abs().argmin(dim=1)
-        levels = nearest.unique().tolist()
-        if len(levels) == 1:
-            return call_log_prob(self.rungs[levels[0]], x, sigma)
-        out = x.new_zeros(len(x))
-        for level in levels:
-            mine = nearest == level
-            out = out.index_put((mine,), call_log_prob(self.rungs[level], x[mine], sigma[mine]))
-        return out
-
-
-def call_log_prob(model: Any, x: Tensor, sigma: Tensor) -> Tensor:
-    """log p of a model that may or may not ask for the noise level."""
-    alone = getattr(model, "noise_conditioned", True) is False
-    answer = model.log_prob(x) if alone else model.log_prob(x, sigma)
-    if not isinstance(answer, Tensor):
-        raise BasisError(
-            f"log_prob of {type(model).__name__} must answer with a tensor (batch,), not "
-            f"{type(answer).__name__}"
-        )
-    return answer
 
 
 class LikelihoodPrior(Prior):

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from basis.adapters.pickled import Shapes, build_fitting, read_safetensors
+from basis.adapters.weights import Shapes, build_fitting, read_safetensors
 from basis.errors import BasisError, one_line
 from basis.files import read_json, sha256, sync, whole_file, write_text
-from basis.nn.kinds import describe_module, find_family
+from basis.nn.kinds import describe_module, find_kind
 from basis.priors.card import Card
 from basis.priors.prior import Prior
 
@@ -109,7 +109,7 @@ def build_module(architecture: Mapping[str, Any], shapes: Shapes | None = None) 
         shapes: Those of the weights it is to hold, where they are known: building stops where it
             outgrows them.
     """
-    family = find_family(architecture.get("kind"))
+    family = find_kind(architecture.get("kind"))
 
     def build() -> nn.Module:
         # First weights are random and about to be replaced: the caller's numbers are left alone.

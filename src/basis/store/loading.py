@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from basis.adapters.diffusers import DiffusersDenoiser, find_pipeline, from_diffusers
-from basis.adapters.pickled import channels_last, put_weights
+from basis.adapters.weights import channels_last, put_weights
 from basis.devices import find_device
 from basis.errors import BasisError, one_line, printable
 from basis.files import reading

@@ -12,7 +12,8 @@ from torch import nn
 
 from basis.errors import BasisError
 from basis.nn.energy import Energy
-from basis.nn.kinds import Family, describe_module
+from basis.nn.kind import NetworkKind
+from basis.nn.kinds import describe_module
 from basis.nn.unet import Denoiser
 from basis.plots.charts import new_figure, save_figure
 from basis.priors.likelihood import LikelihoodPrior
@@ -29,7 +30,7 @@ from basis.training.variance import fit_variance, learns_variance
 def export_prior(
     trainer: Trainer,
     signals: Signals,
-    family: Family,
+    family: NetworkKind,
     *,
     name: str | None,
     variance_images: int,

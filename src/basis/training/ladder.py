@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from basis.devices import find_device
 from basis.files import check_disk_space, check_no_link
 from basis.nn.glow import Glow, GlowConfig
-from basis.nn.kinds import describe_module, find_family
+from basis.nn.kinds import describe_module, find_kind
+from basis.nn.ladder import Ladder
 from basis.plots.charts import new_figure, save_figure
-from basis.priors.likelihood import Ladder
 from basis.priors.prior import Prior
 from basis.signals.places import ImageSet
 from basis.store.folder import save_prior
@@ -142,7 +142,7 @@ def _level_trainer(
     device: torch.device | str,
 ) -> Trainer:
     """The trainer of one level, started from the averaged weights of the level below."""
-    glow = find_family("glow")
+    glow = find_kind("glow")
     model = new_module(glow, signals, sizes, conditioned=False, seed=config.seed)
     assert isinstance(model, Glow)
     if below:

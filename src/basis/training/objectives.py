@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
-from basis.nn.conditional import class_weights
 from basis.nn.energy import Energy
 from basis.nn.glow import bits_per_dimension
+from basis.nn.unet import class_weights
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
 from basis.training.signals import as_floats

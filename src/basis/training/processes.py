@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from basis.errors import BasisError
 from basis.files import folder_lock
-from basis.nn.conditional import Told
+from basis.nn.unet import ClassConditional
 from basis.training.objectives import Denoising, Objective
 
 _PATIENCE = datetime.timedelta(days=1)
@@ -100,7 +100,7 @@ class ShareLoss(nn.Module):
         told: Tensor | None = None,
     ) -> Tensor:
         """The loss of (share, channels, *size), times the weight; told is (share, classes)."""
-        model: Any = self.model if told is None else Told(self.model, told)  # type: ignore[arg-type]
+        model: Any = self.model if told is None else ClassConditional(self.model, told)  # type: ignore[arg-type]
         return weight * self.objective.loss(model, clean, noisy, sigma)
 
 

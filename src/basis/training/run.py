@@ -17,10 +17,13 @@ from basis.errors import BasisError
 from basis.files import check_disk_space
 from basis.nn.energy import Energy
 from basis.nn.experts import Experts
-from basis.nn.kinds import Family, describe_module, find_family
-from basis.nn.unet import UNet, VarianceHead, grow_head, grow_unet
+from basis.nn.growing import grow_head, grow_unet
+from basis.nn.kind import NetworkKind
+from basis.nn.kinds import describe_module, find_kind
+from basis.nn.unet import UNet, VarianceHead
 from basis.priors.measured import measure_spectrum
 from basis.priors.prior import Prior
+from basis.settings import settings_from
 from basis.signals.places import ImageSet
 from basis.store.folder import CARD, read_card, update_card
 from basis.store.loading import load_prior
@@ -57,7 +60,7 @@ _SIZES = ("fold", "widths", "blocks", "attention", "head_width", "embedding")
 
 
 def new_module(
-    family: Family, signals: Signals, sizes: Any, *, conditioned: bool, seed: int
+    family: NetworkKind, signals: Signals, sizes: Any, *, conditioned: bool, seed: int
 ) -> nn.Module:
     """An untrained network of a family for signals of this shape and range.
 
@@ -71,14 +74,14 @@ def new_module(
     """
     if family.unit_range and (signals.low, signals.high) != (0.0, 1.0):
         raise BasisError(
-            f"{family.kind} takes values in [0, 1] alone (low=0, high=1), not low {signals.low} "
+            f"{family.name} takes values in [0, 1] alone (low=0, high=1), not low {signals.low} "
             f"and high {signals.high}"
         )
     mean, std = signals.moments()
     values = family_sizes(family, signals, sizes) | {"conditioned": conditioned}
-    names = {f.name for f in fields(family.sizes)} if family.sizes else set()
+    names = {f.name for f in fields(family.config)} if family.config else set()
     values = {name: value for name, value in values.items() if name in names}
-    architecture = {"kind": family.kind, "network": values, "mean": mean, "std": std}
+    architecture = {"kind": family.name, "network": values, "mean": mean, "std": std}
     try:
         # The caller's own random numbers are left alone.
         with torch.random.fork_rng(devices=[]):
@@ -90,22 +93,22 @@ def new_module(
     except BasisError:
         raise
     except (TypeError, ValueError) as error:
-        raise BasisError(f"{family.kind}: {error}") from error
+        raise BasisError(f"{family.name}: {error}") from error
     return module
 
 
-def family_sizes(family: Family, signals: Signals, sizes: Any) -> dict[str, Any]:
+def family_sizes(family: NetworkKind, signals: Signals, sizes: Any) -> dict[str, Any]:
     """The sizes that were given, with what the data decides filled in."""
     given = as_mapping(sizes)
-    family.make_sizes(given)  # an unknown size is refused before anything is built
+    settings_from(family.config, given, family.name)  # refused before anything is built
     shape = signals.shape
     mean, std = signals.moments()
     facts = {"shape": shape, "channels": shape[0], "dims": len(shape) - 1}
     facts |= {"mean": mean, "std": std}
-    if any(f.name == "size" for f in fields(family.sizes or Family)):
+    if any(f.name == "size" for f in fields(family.config or NetworkKind)):
         if len(shape) != 3 or shape[1] != shape[2]:
             sides = "x".join(map(str, shape[1:]))
-            raise BasisError(f"{family.kind} takes square images; these are {sides}")
+            raise BasisError(f"{family.name} takes square images; these are {sides}")
         facts["size"] = shape[1]
     return given | facts
 
@@ -121,10 +124,10 @@ def as_mapping(sizes: Any) -> dict[str, Any]:
     raise BasisError(f"sizes must be a mapping or the family's dataclass, not {sizes!r:.60}")
 
 
-def count_classes(family: Family, signals: Signals) -> int:
+def count_classes(family: NetworkKind, signals: Signals) -> int:
     """How many classes a network of this family can be told of these signals."""
-    if family.kind != "unet":
-        raise BasisError(f"a unet can be told classes, not {family.kind}")
+    if family.name != "unet":
+        raise BasisError(f"a unet can be told classes, not {family.name}")
     if signals.labels is None or len(signals.classes) < 2:
         raise BasisError(f"{signals.name} has no labels of two or more classes to tell a network")
     return len(signals.classes)
@@ -135,10 +138,10 @@ def find_init(init: str | Path | Prior, root: str | Path | None) -> Prior:
     return init if isinstance(init, Prior) else load_prior(init, root=root)
 
 
-def sizes_like(family: Family, prior: Prior, sizes: Any, sigma_min: float) -> dict[str, Any]:
+def sizes_like(family: NetworkKind, prior: Prior, sizes: Any, sigma_min: float) -> dict[str, Any]:
     """Sizes with those of the U-Net that a run starts from where none are given."""
     known = getattr(_source(prior, sigma_min), "network", None)
-    names = {f.name for f in fields(family.sizes)} if family.sizes else set()
+    names = {f.name for f in fields(family.config)} if family.config else set()
     own = {}
     if isinstance(known, UNet):
         own = {name: getattr(known.config, name) for name in _SIZES if name in names}
@@ -272,7 +275,7 @@ def train(
         report: Called with lines about what happens.
     """
     folder, report = Path(out), report or (lambda line: None)
-    kind = find_family(family, trainable=True)
+    kind = find_kind(family, trainable=True)
     signals = as_signals(data, low, high)
     device = find_device(device)
     check_folder(folder)
@@ -449,16 +452,16 @@ def _finished(trainer: Trainer, name: str | None, variance_images: int) -> bool:
     )
 
 
-def _check_single(family: Family, single: float) -> None:
-    names = getattr(family.sizes, "__dataclass_fields__", {})
+def _check_single(family: NetworkKind, single: float) -> None:
+    names = getattr(family.config, "__dataclass_fields__", {})
     if "conditioned" not in names:
-        raise BasisError(f"a single noise level goes with architecture glow, not {family.kind}")
+        raise BasisError(f"a single noise level goes with architecture glow, not {family.name}")
     if single < 0:
         raise BasisError(f"a noise level must be at least 0, not {single:g}")
 
 
 def _noise_levels(
-    family: Family, module: nn.Module, config: TrainConfig, single: float | None
+    family: NetworkKind, module: nn.Module, config: TrainConfig, single: float | None
 ) -> tuple[SigmaDraw, TrainConfig]:
     """How the family draws noise levels, and the settings with their range."""
     if single is not None:
@@ -474,7 +477,7 @@ def _noise_levels(
 
 
 def _objective(
-    family: Family,
+    family: NetworkKind,
     config: TrainConfig,
     signals: Signals,
     unit: float,

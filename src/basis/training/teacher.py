@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
 from basis.nn.energy import Energy
-from basis.nn.kinds import Family
+from basis.nn.kind import NetworkKind
 from basis.priors.prior import Prior
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.steps import clamp_variance
@@ -137,7 +137,7 @@ class TaughtEnergy(_Visiting, DualScore):
 
 def find_teacher(
     teacher: str | Path | Prior | None,
-    family: Family,
+    family: NetworkKind,
     signals: Signals,
     score: float,
     root: str | Path | None,
@@ -147,7 +147,7 @@ def find_teacher(
     if teacher is None:
         return None
     if family.objective not in ("likelihood", "energy"):
-        raise BasisError(f"a teacher goes with models with a likelihood, not with {family.kind}")
+        raise BasisError(f"a teacher goes with models with a likelihood, not with {family.name}")
     if family.objective == "likelihood" and not score:
         raise BasisError("a teacher teaches the gradient, whose weight (score) must be more than 0")
     if Processes().count > 1:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 from tqdm import tqdm
 
-from basis.adapters.pickled import channels_last
+from basis.adapters.weights import channels_last
 from basis.errors import BasisError
 from basis.files import reading
-from basis.nn.conditional import Told
+from basis.nn.unet import ClassConditional
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
 from basis.training.muon import Muon
@@ -325,7 +325,7 @@ class Trainer:
                     if told and self.labels is not None:
                         start = len(self.images) + first
                         own = own_class(self.labels[start : start + len(x)], self.classes)
-                        model = Told(self.average.module, own.to(self.device))  # type: ignore[arg-type]
+                        model = ClassConditional(self.average.module, own.to(self.device))  # type: ignore[arg-type]
                     values.append(self.objective.validate(model, *batch))
                 figures[f"{s:g}"] = torch.cat(values).double().mean().item()
         return figures

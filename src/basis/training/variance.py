@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from basis.nn.energy import Energy
 from basis.nn.unet import Denoiser, VarianceHead
-from basis.nn.variance import VarianceNetwork, variance_sizes
+from basis.nn.variance import VarianceNetwork, variance_config
 from basis.priors.prior import Prior
 from basis.tensors import per_item
 from basis.training.muon import Muon
@@ -156,7 +156,7 @@ def _network_of(
         return head
     config: Any = model.config
     mean, std = config.mean, config.std
-    network = _seeded(lambda: VarianceNetwork(variance_sizes(shape), mean, std), seed, device)
+    network = _seeded(lambda: VarianceNetwork(variance_config(shape), mean, std), seed, device)
     model.head = network
     return network
 
