@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import basis
+from basis.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,26 +43,40 @@ def test_commands_run(page, tmp_path, monkeypatch, capsys):
     for line in "".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line)
         assert words[0] == "basis"
-        assert basis.cli.main(words[1:]) == 0, capsys.readouterr().err
+        assert main(words[1:]) == 0, capsys.readouterr().err
 
 
 def prepare_models(folder: Path) -> None:
     """The models of docs/models.md."""
     diffusers = pytest.importorskip("diffusers")
     pytest.importorskip("azula")
-    from test_adapters import CONFIG, GLOW, published_ncsn, tiny_unet
+    from basis.nn import NCSN, NCSNConfig
 
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DModel(
+        sample_size=28,
+        in_channels=1,
+        out_channels=1,
+        layers_per_block=1,
+        block_out_channels=(8, 16),
+        down_block_types=("DownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
+        norm_num_groups=4,
+        add_attention=False,
+    )
     scheduler = diffusers.DDPMScheduler(clip_sample=False)
-    pipeline = diffusers.DDPMPipeline(tiny_unet(sample_size=28), scheduler)
-    pipeline.save_pretrained(folder / "pipeline")
-    published_ncsn(folder / "checkpoint.pth")
-    config = CONFIG.replace("image_size: 8", "image_size: 28").replace("0.02", "0.01")
+    diffusers.DDPMPipeline(unet, scheduler).save_pretrained(folder / "pipeline")
+    ncsn = NCSN(NCSNConfig(width=8))
+    torch.save([torch.nn.DataParallel(ncsn).state_dict()], folder / "checkpoint.pth")
+    config = (
+        "data:\n  channels: 1\n  image_size: 28\nmodel:\n  sigma_begin: 1.0\n  sigma_end: 0.01\n"
+    )
     (folder / "config.yml").write_text(config)
     for level in ("logs0point01", "logs1point0"):
         (folder / level).mkdir()
         for suffix in ("index", "data-00000-of-00001"):
             path = folder / level / f"model_best_loss.ckpt.{suffix}"
-            shutil.copyfile(GLOW / f"affine.ckpt.{suffix}", path)
+            shutil.copyfile(ROOT / "tests" / "fixtures" / "glow" / f"affine.ckpt.{suffix}", path)
 
 
 def test_links_and_pictures_exist():
@@ -91,29 +106,33 @@ def test_the_documentation_is_short():
 
 @pytest.fixture
 def contributed(monkeypatch):
-    """The files of CONTRIBUTING's examples as modules, by their last name."""
-    modules = {}
-    for text in blocks(CONTRIBUTING, "python"):
-        path = re.match(r"# src/(basis/\S+)\.py\n", text)
-        assert path and all(len(line) <= 100 for line in text.splitlines())
-        name = path[1].replace("/", ".")
+    """Loads a file of CONTRIBUTING's examples as a module of the package, by its name."""
+
+    def load(name: str) -> types.ModuleType:
+        [text] = [
+            text
+            for text in blocks(CONTRIBUTING, "python")
+            if text.startswith(f"# src/{name.replace('.', '/')}.py\n")
+        ]
+        assert all(len(line) <= 100 for line in text.splitlines())
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(compile(text, name, "exec"), vars(module))
-        modules[name.rpartition(".")[2]] = module
-    return modules
+        return module
+
+    return load
 
 
 def test_the_contributed_sampler_separates(contributed, toy_prior):
     truth = toy_prior.means[torch.tensor([[1, 2], [3, 1]])].reshape(2, 2, *toy_prior.shape)
-    sampler = contributed["ddnm"].Ddnm(steps=30)
+    sampler = contributed("basis.samplers.ddnm").Ddnm(steps=30)
     result = basis.separate(truth.sum(dim=1), toy_prior, method=sampler)
     assert result.residual.max() < 1e-3
 
 
 @pytest.mark.parametrize("size", [(9,), (4, 5)])
 def test_the_contributed_mixing_has_its_adjoint(contributed, size):
-    mixing = contributed["differences"].Differences(2)
+    mixing = contributed("basis.mixings.differences").Differences(2)
     x = torch.randn(3, 2, 1, *size, dtype=torch.float64)
     m = torch.randn(3, *mixing.observed_shape((1, *size)), dtype=torch.float64)
     products = (mixing(x) * m).sum(), (x * mixing.adjoint(m)).sum()
@@ -121,7 +140,9 @@ def test_the_contributed_mixing_has_its_adjoint(contributed, size):
 
 
 def test_the_contributed_network_learns(contributed):
-    network = contributed["mlp"].MLP(contributed["mlp"].MLPConfig(shape=(2, 5), width=32))
+    module = contributed("basis.nn.mlp")
+    assert module.KIND.module is module.MLP
+    network = module.MLP(module.MLPConfig(shape=(2, 5), width=32))
     clean = torch.rand(64, 2, 5)
     sigma = torch.full((64,), 0.3)
     noisy = clean + 0.3 * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
@@ -134,3 +155,40 @@ def test_the_contributed_network_learns(contributed):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_the_contributed_reader_reads(contributed, tmp_path):
+    from basis.signals.observation import READERS
+
+    contributed("basis.signals.pcm")
+    try:
+        path = tmp_path / "a.pcm"
+        path.write_bytes(torch.tensor([0, 16384, -32768], dtype=torch.int16).numpy().tobytes())
+        found = basis.read(path, rate=16000)
+        assert found.values.tolist() == [[0, 0.5, -1]] and found.rate == 16000
+    finally:
+        READERS.pop(".pcm")
+
+
+def test_the_contributed_table_is_computed(contributed, monkeypatch, tmp_path):
+    from basis.lab.cache import ResultCache
+
+    from basis.lab.context import Context
+    from basis.lab.report import Section
+
+    section = Section("four-digits", "Four digits in one picture")
+    ctx = Context(ResultCache(tmp_path), size=0.01, data="sample", miniature=True)
+    contributed("basis.lab.tables.four_digits").four_digits(ctx, section)
+    assert [row[0] for row in section.tables[0].rows] == ["fast", "best"]
+
+
+def commands() -> list[str]:
+    """Every command shown in the documentation."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, CONTRIBUTING])
+    return sorted(set(COMMAND.findall(text)))
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_parse(line, monkeypatch):
+    monkeypatch.setattr("basis.cli.guarded", lambda args, run: 0)
+    assert main(shlex.split(line, comments=True)[1:]) == 0
