@@ -49,7 +49,7 @@ def test_weighted_mixing_is_a_mixing_for_each_item():
             expected = one.posterior_mean(x[part], m[part], v[part], noise)
             assert torch.allclose(many.posterior_mean(x, m, v, noise)[part], expected)
     assert torch.equal(many.select(torch.tensor([2, 0])).alphas, alphas[[2, 0]])
-    assert many.output_range(0.0, 1.0)[1] == pytest.approx(alphas.sum(dim=1).max().item())
+    assert many.output_range((0.0, 1.0))[1] == pytest.approx(alphas.sum(dim=1).max().item())
     with pytest.raises(BasisError, match="all zero"):
         PerItemMixing(torch.zeros(1, 2))
 

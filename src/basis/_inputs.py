@@ -238,7 +238,7 @@ def _check_values(observation: Tensor, priors: Sequence[Prior], mixing: Mixing) 
     lows, highs = [p.low for p in priors], [p.high for p in priors]
     bottom = None if None in lows else min(lows)  # type: ignore[type-var]
     top = None if None in highs else max(highs)  # type: ignore[type-var]
-    low, high = mixing.output_range(bottom, top)
+    low, high = mixing.output_range((bottom, top))
     if low is None or high is None:
         return
     observed = mixing.observe(observation)

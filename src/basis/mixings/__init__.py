@@ -1,4 +1,4 @@
-"""Mixings: how the sources became the observation."""
+"""Mixings describe how the sources became the observation."""
 
 from __future__ import annotations
 

@@ -1,30 +1,78 @@
-"""Conditional Gaussians: correlated and truncated."""
+"""Conditional Gaussians: conjugate gradients, correlated values, truncated values."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.special import ndtri
 
-from basis.mixings.mixing import conjugate_gradients
-from basis.tensors import dct, dct_matrix, idct
+from basis.tensors import dct, dct_matrix, idct, per_item
 
 if TYPE_CHECKING:
     from basis.mixings.matrix import MatrixMixing
 
+_TOLERANCE = 1e-5  # relative residual of `Correlated`, too small for visible differences
+_MAX_ITERATIONS = 8  # leave at most a hundredth to the closed form for independent values
+_NARROW = 1e-3  # intervals of fewer standard deviations are treated as points
+_FAR = 38.0  # standard deviations beyond which the tail underflows in double precision
 
-_ENOUGH = 1e-5  # relative residual to stop at, so small that no item shows where it stopped
-_MOST = 8  # iterations, which leave a hundredth at most to the closed form for independent values
+
+def conjugate_gradients(
+    apply: Callable[[Tensor], Tensor],
+    b: Tensor,
+    precondition: Callable[[Tensor], Tensor] = lambda r: r,
+    *,
+    tolerance: float | None = None,
+    max_iterations: int = 500,
+) -> Tensor:
+    """Solves apply(z) = b for a positive semi-definite map, separately for each item of the batch.
+
+    An item that has converged is not changed any more, so that no item depends on its batch.
+
+    Args:
+        apply: The map, (batch, ...) to (batch, ...).
+        b: The right-hand side, (batch, ...); for a singular map it must lie in its range.
+        precondition: An approximate inverse of the map.
+        tolerance: Relative size of the residual to stop at; by default what the dtype allows.
+        max_iterations: The largest number of iterations.
+    """
+    if tolerance is None:
+        tolerance = 1e-6 if b.dtype == torch.float32 else 1e-11
+
+    def dot(a: Tensor, c: Tensor) -> Tensor:
+        return (a.double() * c.double()).flatten(1).sum(dim=1)
+
+    z, r = torch.zeros_like(b), b.clone()
+    p = y = precondition(r)
+    goal = tolerance**2 * dot(b, b)
+    rho = dot(r, y)
+    for _ in range(max_iterations):
+        q = apply(p)
+        curvature = dot(p, q)
+        active = (dot(r, r) > goal) & (curvature > 0) & (rho > 0)
+        if not active.any():
+            break
+        step = torch.where(active, rho / curvature.clamp_min(1e-300), 0.0)
+        step = per_item(step.to(b.dtype), b)
+        z = z + step * p
+        r = r - step * q
+        y = precondition(r)
+        following = dot(r, y)
+        ratio = torch.where(active, following / rho.clamp_min(1e-300), 0.0)
+        p = y + per_item(ratio.to(b.dtype), b) * p
+        rho = torch.where(active, following, rho)
+    return z
 
 
 class Correlated:
     """The covariance S F^T L F S of sources, F the cosine transform over channels and sides.
 
     Args:
-        mixing: What shows the sources.
+        mixing: The mixing of the sources.
         std: The diagonal of S, (batch, sources, channels, *size).
         frequencies: The diagonal of L, (sources, channels, *size), with a mean of one.
     """
@@ -39,14 +87,14 @@ class Correlated:
         return self.std * idct(inside, self._axes)
 
     def correlate(self, white: Tensor) -> Tensor:
-        """White noise, (batch, sources, channels, *size), with this covariance."""
+        """Noise with this covariance from white noise, (batch, sources, channels, *size)."""
         return self.std * idct(self.frequencies.sqrt() * white, self._axes)
 
     def posterior_mean(self, x: Tensor, m: Tensor) -> Tensor:
-        """The mean of the Gaussian about x given the observation m; shaped as x.
+        """The mean, shaped as x, of the Gaussian with mean x given the observation m.
 
-        By conjugate gradients, preconditioned by the matrix that each frequency is mixed by where
-        all values are as sure as each other; what these leave is put where values are unsure.
+        By conjugate gradients, preconditioned by the mixing's matrix at each frequency for values
+        of equal variance; the remaining residual is distributed as for independent values.
         """
         mixing, variance = self.mixing, self.std.square()
         tau = mixing.noise
@@ -54,103 +102,87 @@ class Correlated:
         def gram(z: Tensor) -> Tensor:
             return mixing(self.apply(mixing.adjoint(z))) + tau**2 * z
 
-        solved = conjugate_gradients(
+        z = conjugate_gradients(
             gram,
             mixing.residual(x, m),
             self._preconditioner(x, variance),
-            tolerance=_ENOUGH,
-            most=_MOST,
+            tolerance=_TOLERANCE,
+            max_iterations=_MAX_ITERATIONS,
         )
-        moved = x + self.apply(mixing.adjoint(solved))
+        moved = x + self.apply(mixing.adjoint(z))
         return moved if tau else mixing.posterior_mean(moved, m, variance)
 
-    def _preconditioner(self, x: Tensor, variance: Tensor) -> Preconditioner:
-        mixing, channels = self.mixing, x.shape[2]
-        # How each component of a source's channels shows: (observed, sources, components).
+    def _preconditioner(self, x: Tensor, variance: Tensor) -> Callable[[Tensor], Tensor]:
+        """The inverse of a small matrix for every frequency, between divisions by scales."""
+        mixing, channels, axes = self.mixing, x.shape[2], x.ndim - 3
+        # The matrix that mixes the components of the sources' channels: (observed, k, components).
         columns = mixing.matrix.to(x).unflatten(1, (-1, channels)) @ dct_matrix(channels, x).T
         flat = self.frequencies.flatten(2)
-        each = torch.einsum("okc,kcf,pkc->fop", columns, flat, columns)
+        gram = torch.einsum("okc,kcf,pkc->fop", columns, flat, columns)
+        inverse = torch.linalg.pinv(gram, hermitian=True)  # (frequencies, observed, observed)
         plain = mixing.gram_diagonal(x, 1.0)
-        scale = (mixing.gram_diagonal(x, variance) / plain).sqrt()
-        return Preconditioner(torch.linalg.pinv(each, hermitian=True), scale)
+        scale = (mixing.gram_diagonal(x, variance) / plain).sqrt()  # (batch, observed, *size)
 
+        def precondition(r: Tensor) -> Tensor:
+            inside = dct(r / scale, axes).flatten(2)
+            inside = torch.einsum("fop,bpf->bof", inverse, inside)
+            return idct(inside.view(r.shape), axes) / scale
 
-class Preconditioner:
-    """The inverse of a small matrix for every frequency, between divisions by scales.
-
-    Args:
-        inverse: (frequencies, observed channels, observed channels).
-        scale: (batch, observed channels, *size).
-    """
-
-    def __init__(self, inverse: Tensor, scale: Tensor) -> None:
-        self.inverse, self.scale = inverse, scale
-
-    def __call__(self, r: Tensor) -> Tensor:
-        axes = r.ndim - 2
-        inside = dct(r / self.scale, axes).flatten(2)
-        inside = torch.einsum("fop,bpf->bof", self.inverse, inside)
-        return idct(inside.view(r.shape), axes) / self.scale
-
-
-_NARROW = 1e-3  # intervals below so many standard deviations are points
-_FAR = 38.0  # standard deviations beyond which double precision knows no tail
+        return precondition
 
 
 def truncated_mean(mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """E[z | lower <= z <= upper] for z of N(mean, std^2), each for itself.
-
-    Bounds may be infinite.
-    """
-    a, b, flip = _left(mean, std, lower, upper)
-    below, above = _density(a), _density(b)
-    mass = _share(b) - _share(a)
-    t = (below - above) / mass.clamp_min(1e-300)
-    t = torch.where(mass < 1e-290, b, t)  # so far out that the nearest bound is all there is
+    """E[z | lower <= z <= upper], elementwise, for z of N(mean, std^2); bounds may be infinite."""
+    a, b, flip = _standardized(mean, std, lower, upper)
+    mass = _cdf(b) - _cdf(a)
+    t = (_density(a) - _density(b)) / mass.clamp_min(1e-300)
+    t = torch.where(mass < 1e-290, b, t)  # so far out that only the nearest bound has mass
     t = torch.where(b - a < _NARROW, (a + b) / 2, t)
-    return _back(t, a, b, flip, mean, std, lower, upper)
+    return _restored(t, a, b, flip, mean, std, lower, upper)
 
 
 def truncated_variance(mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Var[z | lower <= z <= upper] / std^2, from 0 (z is known) to 1 (the bounds tell nothing)."""
-    a, b, _ = _left(mean, std, lower, upper)
-    below, above = _density(a), _density(b)
-    mass = (_share(b) - _share(a)).clamp_min(1e-300)
-    shift = (below - above) / mass
-    at_a = torch.where(a.isinf(), 0.0, a * below)
-    at_b = torch.where(b.isinf(), 0.0, b * above)
+    """Var[z | lower <= z <= upper] / std^2, from 0 (z is known) to 1 (no information)."""
+    a, b, _ = _standardized(mean, std, lower, upper)
+    density_a, density_b = _density(a), _density(b)
+    mass = (_cdf(b) - _cdf(a)).clamp_min(1e-300)
+    shift = (density_a - density_b) / mass
+    at_a = torch.where(a.isinf(), 0.0, a * density_a)
+    at_b = torch.where(b.isinf(), 0.0, b * density_b)
     variance = 1 + (at_a - at_b) / mass - shift.square()
-    sure = (mass < 1e-290) | (b - a < _NARROW)
-    return torch.where(sure, 0.0, variance).clamp(0, 1).to(mean.dtype)
+    known = (mass < 1e-290) | (b - a < _NARROW)
+    return torch.where(known, 0.0, variance).clamp(0, 1).to(mean.dtype)
 
 
 def truncated_sample(
     mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor, normal: Tensor
 ) -> Tensor:
-    """Draws of N(mean, std^2) given lower <= z <= upper, from standard normal ones.
+    """Draws of N(mean, std^2) given lower <= z <= upper, from standard normal noise.
 
-    The share of draws below a value is kept: without bounds, mean + std * normal.
+    The quantile of the noise is kept: without bounds, this is mean + std * normal.
     """
-    a, b, flip = _left(mean, std, lower, upper)
-    part = _share(torch.where(flip, -normal, normal).double())
-    below, above = _share(a), _share(b)
-    t = ndtri(below + part * (above - below)).clamp(-_FAR, _FAR)
+    a, b, flip = _standardized(mean, std, lower, upper)
+    quantile = _cdf(torch.where(flip, -normal, normal).double())
+    below, above = _cdf(a), _cdf(b)
+    t = ndtri(below + quantile * (above - below)).clamp(-_FAR, _FAR)
     t = torch.where(above <= 1e-290, b, t)
-    return _back(t, a, b, flip, mean, std, lower, upper)
+    return _restored(t, a, b, flip, mean, std, lower, upper)
 
 
-def _left(mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _standardized(
+    mean: Tensor, std: Tensor, lower: Tensor, upper: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Bounds in standard deviations, mirrored where they are above the mean.
 
-    The lower tail of a Gaussian is known to all its digits, the upper one as 1 - something small.
+    The lower tail of a Gaussian has full relative precision, the upper one has not.
     """
-    centre, scale = mean.double(), std.double()
-    a, b = (lower.double() - centre) / scale, (upper.double() - centre) / scale
+    center, scale = mean.double(), std.double()
+    a, b = (lower.double() - center) / scale, (upper.double() - center) / scale
     flip = torch.where(b.isinf(), ~a.isinf(), ~a.isinf() & (a + b > 0))
     return torch.where(flip, -b, a), torch.where(flip, -a, b), flip
 
 
-def _back(
+def _restored(
     t: Tensor,
     a: Tensor,
     b: Tensor,
@@ -160,6 +192,7 @@ def _back(
     lower: Tensor,
     upper: Tensor,
 ) -> Tensor:
+    """The inverse of `_standardized` for values t, clamped to the bounds."""
     t = torch.maximum(torch.minimum(t, b), a)
     z = mean.double() + std.double() * torch.where(flip, -t, t)
     return torch.where(lower == upper, lower, z.to(mean.dtype))
@@ -169,6 +202,6 @@ def _density(t: Tensor) -> Tensor:
     return (-t.square() / 2).exp() / math.sqrt(2 * math.pi)
 
 
-def _share(t: Tensor) -> Tensor:
-    """The share of a standard Gaussian below t, to all digits where it is small."""
+def _cdf(t: Tensor) -> Tensor:
+    """The distribution function of a standard Gaussian, with full precision where it is small."""
     return torch.erfc(-t / math.sqrt(2)) / 2

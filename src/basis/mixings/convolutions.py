@@ -1,4 +1,4 @@
-"""Each source through an impulse response of its own: rooms, lenses, point spread functions."""
+"""Each source convolved with its own impulse response, such as that of a room or a lens."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from basis.errors import BasisError
-from basis.mixings.mixing import Mixing, as_numbers
+from basis.mixings.mixing import Bounds, Mixing, as_numbers, linear_range
 
 _DIRECT = 256  # kernels with more taps are applied by Fourier transforms
 
 
 class Convolution(Mixing):
-    """m = sum_i h_i * x_i, every channel for itself, as large as the sources, zeros outside.
+    """m = sum_i h_i * x_i, with the size of the sources, zero padding and separate channels.
 
     Args:
-        kernels: h, (sources, *size), odd sizes; the middle of a kernel is its place of no delay.
+        kernels: h, (sources, *size), odd sizes; the middle of a kernel is zero delay.
     """
 
     def __init__(self, kernels: Tensor | np.ndarray) -> None:
@@ -32,7 +32,7 @@ class Convolution(Mixing):
         if any(side % 2 == 0 for side in taps.shape[1:]):
             raise BasisError(f"kernels must have odd sizes, not {tuple(taps.shape[1:])}")
         if not torch.isfinite(taps).all() or not taps.any():
-            raise BasisError("kernels must be finite, and not all zero")
+            raise BasisError("kernels must be finite and not all zero")
         super().__init__(len(taps))
         self.kernels = taps
 
@@ -62,16 +62,11 @@ class Convolution(Mixing):
         v = torch.as_tensor(variance, dtype=x.dtype, device=x.device).expand(x.shape)
         return self._convolve(v, self.kernels.square()).clamp_min(0)
 
-    def output_range(
-        self, low: float | None, high: float | None
-    ) -> tuple[float | None, float | None]:
-        if low is None or high is None:
-            return None, None
-        above = self.kernels.clamp(min=0).sum().item()
-        below = self.kernels.clamp(max=0).sum().item()
-        # At the border a part of the kernel sees the zeros outside.
-        low, high = min(low, 0.0), max(high, 0.0)
-        return above * low + below * high, above * high + below * low
+    def output_range(self, value_range: Bounds) -> Bounds:
+        # At the border a part of the kernel covers the zeros outside.
+        low, high = value_range
+        padded = None if low is None else min(low, 0.0), None if high is None else max(high, 0.0)
+        return linear_range(self.kernels.reshape(1, -1), padded)
 
     @property
     def interchangeable(self) -> Tensor:
@@ -97,18 +92,18 @@ class Convolution(Mixing):
         flat = x.movedim(1, 2).flatten(0, 1)
         kernels = kernels.to(x)
         if self._direct:
-            turned = kernels.flip(*self._dims)[None]
-            out = _CONV[x.ndim - 3](flat, turned, padding=self._padding)
+            flipped = kernels.flip(*self._dims)[None]
+            out = _CONV[x.ndim - 3](flat, flipped, padding=self._padding)
         else:
             out = self._by_fourier(flat, kernels[None]).sum(dim=1, keepdim=True)
         return out.view(len(x), x.shape[2], *x.shape[3:])
 
     def _by_fourier(self, x: Tensor, kernels: Tensor) -> Tensor:
-        """x * kernels, (batch, sources or 1, *size) each, cut to the size of x."""
+        """x * kernels, (batch, sources or 1, *size) each, cropped to the size of x."""
         size, dims = x.shape[2:], list(range(2, x.ndim))
-        whole = [a + b - 1 for a, b in zip(size, kernels.shape[2:], strict=True)]
-        product = torch.fft.rfftn(x, whole, dims) * torch.fft.rfftn(kernels, whole, dims)
-        full = torch.fft.irfftn(product, whole, dims)
+        padded = [a + b - 1 for a, b in zip(size, kernels.shape[2:], strict=True)]
+        product = torch.fft.rfftn(x, padded, dims) * torch.fft.rfftn(kernels, padded, dims)
+        full = torch.fft.irfftn(product, padded, dims)
         for dim, (side, pad) in enumerate(zip(size, self._padding, strict=True), start=2):
             full = full.narrow(dim, pad, side)
         return full
@@ -118,11 +113,11 @@ _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def convolution(kernels: Tensor | np.ndarray) -> Convolution:
-    """m = sum_i h_i * x_i: each source through an impulse response of its own.
+    """m = sum_i h_i * x_i: each source is convolved with its own impulse response.
 
     Args:
-        kernels: (sources, *size): one kernel per source with odd sizes, of as many dimensions as
-            the signal has beside its channels. The output is as large as the source; outside of
-            it are zeros.
+        kernels: (sources, *size): one kernel per source with odd sizes and as many dimensions as
+            the signal without its channels. The output has the size of the sources; outside of them
+            the signal is zero.
     """
     return Convolution(kernels)

@@ -1,12 +1,11 @@
-"""One small matrix applied at every place, from the channels of all sources to what is observed.
+"""One small matrix, applied at every position, from the channels of all sources to the observation.
 
-Every problem of the paper is of this kind. A A^T is as small as the number of observed channels, so
-that projections and Gaussian posteriors have closed forms.
+All problems of the paper are of this kind. A A^T has the size of the number of observed channels,
+so that projections and Gaussian posteriors have closed forms.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,19 +14,19 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.mixings.conditioning import Correlated
-from basis.mixings.mixing import Mixing, as_alphas, as_numbers, check_sources
+from basis.mixings.mixing import Bounds, Mixing, as_alphas, as_numbers, check_sources, linear_range
 
-_SHOWN = 16  # weights that a repr lists
+_SHOWN = 16  # alphas listed in a repr
 
 
 class MatrixMixing(Mixing):
-    """A mixing whose A acts on the channels of all sources, at each place alike.
+    """A mixing whose A acts on the channels of all sources, equally at every position.
 
     Args:
         matrix: A, of shape (observed channels, sources * channels).
         sources: The number of sources k.
         channels: The channels of each source. A matrix for one channel fits sources of any number
-            of them, and then mixes each channel for itself.
+            of channels and mixes each channel separately.
     """
 
     def __init__(
@@ -42,28 +41,26 @@ class MatrixMixing(Mixing):
                 f"{sources * channels} columns; this one has shape {tuple(self.matrix.shape)}"
             )
         if not torch.isfinite(self.matrix).all() or (self.matrix == 0).all(dim=1).any():
-            raise BasisError(
-                "mixing weights must be finite, and no observed channel may ignore all"
-            )
+            raise BasisError("alphas must be finite, and not all zero for an observed channel")
         used = (self.matrix != 0).double()
         overlap = used @ used.T
-        # Where no two observed channels share a source's channel, A V A^T is diagonal.
-        self._apart = bool(torch.equal(overlap, overlap.diagonal().diag()))
+        # If no two observed channels share a source's channel, A V A^T is diagonal.
+        self.diagonal = bool(torch.equal(overlap, overlap.diagonal().diag()))
 
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape[0] != self.channels and self.channels != 1:
             raise BasisError(
-                f"the mixing is for sources of {self.channels} channels, and these have {shape[0]}"
+                f"the mixing takes sources of {self.channels} channels, not {shape[0]}"
             )
         times = shape[0] if self.channels == 1 else 1
         return (self.matrix.shape[0] * times, *shape[1:])
 
     def fit(self, shape: tuple[int, ...]) -> MatrixMixing:
-        self.observed_shape(shape)  # refuses another number of channels
+        self.observed_shape(shape)  # raises for another number of channels
         return Mixing.fit(self._for_channels(shape[0]), shape)
 
     def _for_channels(self, channels: int) -> MatrixMixing:
-        """The same mixing with each of so many channels mixed for itself."""
+        """The same mixing for sources of this number of channels, each mixed separately."""
         if channels == self.channels:
             return self
         matrix = torch.kron(self.matrix, torch.eye(channels, dtype=torch.float64))
@@ -96,14 +93,8 @@ class MatrixMixing(Mixing):
         back = torch.einsum("oc,bon->bcn", self.matrix.to(m), m.flatten(2))
         return back.view(len(m), self.sources, self.channels, *m.shape[2:])
 
-    def output_range(
-        self, low: float | None, high: float | None
-    ) -> tuple[float | None, float | None]:
-        above, below = self.matrix.clamp(min=0).sum(dim=1), self.matrix.clamp(max=0).sum(dim=1)
-        return (
-            _least(_scaled(above, low), _scaled(below, high)),
-            _largest(_scaled(above, high), _scaled(below, low)),
-        )
+    def output_range(self, value_range: Bounds) -> Bounds:
+        return linear_range(self.matrix, value_range)
 
     @property
     def interchangeable(self) -> Tensor:
@@ -122,10 +113,10 @@ class MatrixMixing(Mixing):
     def summary(self) -> str:
         alphas = self.replace(mask=None).plain_alphas
         if alphas is not None:
-            return f"alphas {_words(alphas)}"
+            return f"alphas {_listed(alphas)}"
         rows, columns = self.matrix.shape
         if self.channels == 1 and rows * columns <= _SHOWN:
-            return f"alphas {'; '.join(_words(row) for row in self.matrix.tolist())}"
+            return f"alphas {'; '.join(_listed(row) for row in self.matrix.tolist())}"
         return f"{columns} channels to {rows}"
 
     def describe(self) -> dict[str, Any]:
@@ -140,20 +131,18 @@ class MatrixMixing(Mixing):
     ) -> Tensor:
         if x.shape[2] != self.channels:
             return self.fit(tuple(x.shape[2:])).posterior_mean(x, m, variance, noise)
-        if self._apart and self.matrix.shape[0] > 1:
-            gram = self.observe(self._squares(x, variance))
-            return self.diagonal_posterior_mean(x, m, gram, variance, noise)
+        if self.diagonal and len(self.matrix) > 1:
+            return super().posterior_mean(x, m, variance, noise)
         tau2 = (self.noise if noise is None else noise) ** 2
         r = self.residual(x, m)
-        if self._apart:
+        if self.diagonal:
             weighted = self.adjoint(torch.ones_like(r)) * variance
             gram = self(weighted) + tau2
             # Where nothing is observed the gram is zero and so is the residual.
-            share = r / gram.clamp_min(torch.finfo(x.dtype).tiny)
-            return x + weighted * share.unsqueeze(1)
-        solved = torch.linalg.pinv(self._gram(x, variance, tau2), hermitian=True)
-        solved = solved @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
-        return x + variance * self.adjoint(solved.squeeze(-1).movedim(2, 1).view(r.shape))
+            return x + weighted * (r / gram.clamp_min(torch.finfo(x.dtype).tiny)).unsqueeze(1)
+        inverse = torch.linalg.pinv(self._gram(x, variance, tau2), hermitian=True)
+        z = inverse @ r.flatten(2).movedim(1, 2).unsqueeze(-1)
+        return x + variance * self.adjoint(z.squeeze(-1).movedim(2, 1).view(r.shape))
 
     def correlated(self, std: Tensor, frequencies: Tensor) -> Correlated | None:
         fits = self.mask is None and std.shape[2] == self.channels
@@ -162,10 +151,6 @@ class MatrixMixing(Mixing):
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
         if x.shape[2] != self.channels:
             return self._for_channels(x.shape[2]).gram_diagonal(x, variance)
-        return self._squares(x, variance)
-
-    def _squares(self, x: Tensor, variance: Tensor | float) -> Tensor:
-        """The diagonal of A V A^T, which broadcasts to the observation."""
         squared = self.matrix.square().to(x)
         if not isinstance(variance, Tensor) or variance.numel() == 1:
             diagonal = squared.sum(dim=1) * variance
@@ -174,7 +159,7 @@ class MatrixMixing(Mixing):
         return torch.einsum("oc,bcn->bon", squared, v).view(len(x), -1, *x.shape[3:])
 
     def _gram(self, x: Tensor, variance: Tensor | float, tau2: Tensor | float) -> Tensor:
-        """A V A^T + tau^2 at every place, (..., observed, observed)."""
+        """A V A^T + tau^2 at every position, (..., observed, observed)."""
         a = self.matrix.to(x)
         if isinstance(tau2, Tensor):
             each = tau2.to(x).expand(len(x), len(a), *x.shape[3:])
@@ -193,53 +178,38 @@ class MatrixMixing(Mixing):
         return gram + eye
 
 
-def _words(weights: Sequence[float]) -> str:
-    return " ".join(f"{w:g}" for w in weights)
-
-
-def _scaled(weights: Tensor, bound: float | None) -> Tensor:
-    """weights * bound; infinite where something without a bound counts."""
-    if bound is None:
-        return torch.where(weights == 0, 0.0, math.nan)
-    return weights * bound
-
-
-def _least(*parts: Tensor) -> float | None:
-    value = torch.stack(parts).sum(dim=0).min().item()
-    return None if math.isnan(value) else value
-
-
-def _largest(*parts: Tensor) -> float | None:
-    value = torch.stack(parts).sum(dim=0).max().item()
-    return None if math.isnan(value) else value
+def _listed(alphas: Sequence[float]) -> str:
+    return " ".join(f"{a:g}" for a in alphas)
 
 
 def mixture(alphas: Sequence[float] = (1.0, 1.0), channels: int = 1) -> MatrixMixing:
-    """m = sum_i alpha_i x_i, each channel for itself.
+    """m = sum_i alpha_i x_i, each channel separately.
 
-    With one channel it fits sources of any number of them.
+    Args:
+        alphas: One per source.
+        channels: The channels of each source; with 1 it fits sources of any number of channels.
     """
     return mixtures(as_alphas(alphas)[None], channels)
 
 
 def mixtures(alphas: Sequence[Sequence[float]] | Tensor, channels: int = 1) -> MatrixMixing:
-    """Several mixtures of the same sources: a row of alphas each, stacked along the channels.
+    """Several mixtures of the same sources, stacked along the channels of the observation.
 
     Args:
-        alphas: Weights, (mixtures, sources).
-        channels: Of each source. What is observed has mixtures * channels of them.
+        alphas: (mixtures, sources).
+        channels: The channels of each source. The observation has mixtures * channels channels.
     """
     try:
-        rows = as_numbers(alphas)
+        matrix = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError("alphas must be one list of numbers per mixture, equally long") from error
-    if rows.ndim != 2 or rows.numel() == 0:
+    if matrix.ndim != 2 or matrix.numel() == 0:
         raise BasisError("alphas must be one non-empty list of numbers per mixture")
-    return MatrixMixing(rows, rows.shape[1], 1)._for_channels(channels)
+    return MatrixMixing(matrix, matrix.shape[1], 1)._for_channels(channels)
 
 
 def grey(alphas: Sequence[float] = (1.0,), channels: int = 3) -> MatrixMixing:
-    """The channel mean of a mixture of color images; of one image by default.
+    """The channel mean of a mixture of color images, or of one image by default.
 
     Args:
         alphas: One per source.

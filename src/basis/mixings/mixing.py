@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -13,11 +12,15 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.tensors import Bound, clamp, per_item
+from basis.mixings.conditioning import Correlated, conjugate_gradients
+from basis.tensors import Bound, clamp
 
 if TYPE_CHECKING:
-    from basis.mixings.conditioning import Correlated
     from basis.mixings.limited import Limited
+
+
+Bounds = tuple[float | None, float | None]
+"""The bounds of values; None where there is no bound."""
 
 
 def as_numbers(values: Any) -> Tensor:
@@ -32,7 +35,7 @@ def as_numbers(values: Any) -> Tensor:
 
 
 def check_sources(x: Tensor, sources: int) -> None:
-    """Refuses what are no sources to be mixed; whole numbers would wrap or be cut off silently."""
+    """Raises for anything but sources (batch, sources, channels, ...) of floats."""
     if not isinstance(x, Tensor):
         raise BasisError(f"sources must be a tensor, not {type(x).__name__}")
     if not x.is_floating_point():
@@ -43,14 +46,28 @@ def check_sources(x: Tensor, sources: int) -> None:
 
 
 def as_alphas(alphas: Any) -> Tensor:
-    """Weights as a float64 vector, checked."""
+    """Mixing coefficients as a float64 vector."""
     try:
-        weights = as_numbers(alphas)
+        values = as_numbers(alphas)
     except (TypeError, ValueError, RuntimeError) as error:
         raise BasisError(f"alphas must be a list of numbers, one per source: {error}") from error
-    if weights.ndim != 1 or not len(weights) or not torch.isfinite(weights).all():
+    if values.ndim != 1 or not len(values) or not torch.isfinite(values).all():
         raise BasisError("alphas must be a non-empty list of finite numbers, one per source")
-    return weights
+    return values
+
+
+def linear_range(coefficients: Tensor, value_range: Bounds) -> Bounds:
+    """The range of sums, with these coefficients (outputs, terms), of values in a range."""
+    low, high = value_range
+    positive = coefficients.clamp(min=0).sum(dim=1)
+    negative = coefficients.clamp(max=0).sum(dim=1)
+
+    def scaled(sums: Tensor, bound: float | None) -> Tensor:
+        return torch.where(sums == 0, 0.0, math.nan) if bound is None else sums * bound
+
+    least = (scaled(positive, low) + scaled(negative, high)).min().item()
+    largest = (scaled(positive, high) + scaled(negative, low)).max().item()
+    return None if math.isnan(least) else least, None if math.isnan(largest) else largest
 
 
 def _as_mask(mask: Any) -> Tensor:
@@ -66,81 +83,30 @@ def _as_mask(mask: Any) -> Tensor:
     return values
 
 
-def by_diagonal(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
-    """The inverse of a map's diagonal, to precondition it by; zeros there are left out."""
-    inverse = torch.where(diagonal > 0, 1 / diagonal.clamp_min(1e-30), 0.0)
-    return lambda r: r * inverse
-
-
-def conjugate_gradients(
-    apply: Callable[[Tensor], Tensor],
-    b: Tensor,
-    precondition: Callable[[Tensor], Tensor] = lambda r: r,
-    *,
-    tolerance: float | None = None,
-    most: int = 500,
-) -> Tensor:
-    """Solves apply(z) = b for a positive semi-definite map, each item of the batch for itself.
-
-    Args:
-        apply: The map, (batch, ...) to (batch, ...).
-        b: The right-hand side, (batch, ...); of a singular map it must lie in its range.
-        precondition: About the inverse of the map: `by_diagonal`, or a better one.
-        tolerance: Relative size of the residual to stop at; what the precision allows by default.
-        most: Most iterations.
-
-    An item that has converged is not changed any more, so that no item depends on its batch.
-    """
-    if tolerance is None:
-        tolerance = 1e-6 if b.dtype == torch.float32 else 1e-11
-
-    def dot(a: Tensor, c: Tensor) -> Tensor:
-        return (a.double() * c.double()).flatten(1).sum(dim=1)
-
-    z, r = torch.zeros_like(b), b.clone()
-    p = y = precondition(r)
-    goal = tolerance**2 * dot(b, b)
-    rho = dot(r, y)
-    for _ in range(most):
-        q = apply(p)
-        curvature = dot(p, q)
-        active = (dot(r, r) > goal) & (curvature > 0) & (rho > 0)
-        if not active.any():
-            break
-        step = torch.where(active, rho / curvature.clamp_min(1e-300), 0.0)
-        step = per_item(step.to(b.dtype), b)
-        z = z + step * p
-        r = r - step * q
-        y = precondition(r)
-        following = dot(r, y)
-        ratio = torch.where(active, following / rho.clamp_min(1e-300), 0.0)
-        p = y + per_item(ratio.to(b.dtype), b) * p
-        rho = torch.where(active, following, rho)
-    return z
-
-
 Self = TypeVar("Self", bound="Mixing")
 _KEEP: Any = object()
-
-_PROBES = 32  # random signals that tell the diagonal of a map known only by what it does
+_PROBES = 32  # random signals that estimate the diagonal of an unknown map
 
 
 class Mixing(ABC):
     """m = mask * (A x) + noise, with A linear in the k sources x.
 
-    A subclass gives A as `forward`, its adjoint as `transpose` and the shape of what is observed.
-    Everything that samplers need follows from these, by conjugate gradients where the subclass has
-    no closed form of `posterior_mean`.
+    A subclass defines A as `forward`, its adjoint as `transpose` and the shape of an observation.
+    Everything that samplers need follows from these. `posterior_mean` uses conjugate gradients
+    unless the subclass sets `diagonal` and defines `gram_diagonal`, or has another closed form.
 
     Attributes:
         sources: The number of sources k.
         noise: Standard deviation tau of Gaussian noise on the observation; 0 for an exact one.
         mask: Ones where m was observed, zeros where not, or None; broadcasts to one observation.
+        diagonal: Whether A V A^T is diagonal for every diagonal V.
 
     Shapes:
         x: (batch, sources, channels, *size), the sources.
         m: (batch, *observed_shape((channels, *size))), the observation.
     """
+
+    diagonal: bool = False
 
     def __init__(self, sources: int) -> None:
         self.sources = sources
@@ -157,10 +123,10 @@ class Mixing(ABC):
 
     @abstractmethod
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one observation of sources that have this shape; a misfit is refused."""
+        """The shape of one observation of sources of this shape; raises if they do not fit."""
 
     def fit(self: Self, shape: tuple[int, ...]) -> Self:
-        """The mixing for sources of this shape, (channels, *size), checked to take them."""
+        """The mixing for sources of this shape, (channels, *size); raises if they do not fit."""
         observed = self.observed_shape(shape)
         if self.mask is not None:
             try:
@@ -168,37 +134,29 @@ class Mixing(ABC):
             except RuntimeError:
                 fits = False
             if not fits:
-                raise BasisError(
-                    f"the mask has shape {tuple(self.mask.shape)}; it must fit what is observed, "
-                    f"{observed}"
-                )
+                raise self._mask_error(observed)
         return self
 
     def select(self, index: Tensor | slice) -> Mixing:
-        """The mixing of some items of a batch; the same where all items are mixed alike."""
+        """The mixing of some items of a batch; itself if all items are mixed alike."""
         return self
 
-    def output_range(
-        self, low: float | None, high: float | None
-    ) -> tuple[float | None, float | None]:
-        """The least and the largest value that sources between low and high can make.
-
-        None where there is no bound, or none is known.
-        """
+    def output_range(self, value_range: Bounds) -> Bounds:
+        """The least and the largest value of A x for sources between low and high; None: no bound."""
         return None, None
 
     @property
     def interchangeable(self) -> Tensor:
-        """Which sources the mixing cannot tell from which: (sources, sources) of bool."""
+        """Which sources could be swapped without changing m: (sources, sources) of bool."""
         return torch.eye(self.sources, dtype=torch.bool)
 
     @property
     def plain_alphas(self) -> list[float] | None:
-        """The alphas, where this is a plain sum of alpha_i x_i seen everywhere, else None."""
+        """The alphas if this is a plain sum of alpha_i x_i without mask, else None."""
         return None
 
     def describe(self) -> dict[str, Any]:
-        """What a run's record says of its mixing."""
+        """The mixing as records of runs store it."""
         return {
             "kind": type(self).__name__,
             "sources": self.sources,
@@ -206,16 +164,14 @@ class Mixing(ABC):
             "masked": self.mask is not None,
         }
 
-    def __repr__(self) -> str:
-        noise = f", noise {self.noise:g}" if self.noise else ""
-        mask = ", masked" if self.mask is not None else ""
-        told = self.summary()
-        many = f"{self.sources} source{'s' if self.sources != 1 else ''}"
-        return f"{type(self).__name__}({many}{f', {told}' if told else ''}{noise}{mask})"
-
     def summary(self) -> str:
-        """What tells this mixing from others of its kind, in a few words, for its repr."""
+        """A few words for the repr that distinguish this mixing from others of its kind."""
         return ""
+
+    def __repr__(self) -> str:
+        parts = [f"{self.sources} source{'s' if self.sources != 1 else ''}", self.summary()]
+        parts += [f"noise {self.noise:g}" if self.noise else "", "masked" * (self.mask is not None)]
+        return f"{type(self).__name__}({', '.join(part for part in parts if part)})"
 
     def replace(self: Self, *, mask: Any = _KEEP, noise: Any = _KEEP) -> Self:
         """The same mixing with another mask or another observation noise.
@@ -236,42 +192,40 @@ class Mixing(ABC):
         return self._with(**changes)
 
     def clipped(self, low: float | None = None, high: float | None = 1.0) -> Limited:
-        """The same mixing with its values cut off: a saturated one says `at least`, or `at most`.
+        """The same mixing with clipped values: an observed bound means `at most` or `at least`.
 
         Args:
-            low: The least value that could be written, where sums can be below it; None: none is.
-                A sum of pictures with positive weights is never below 0, and its black is black.
-            high: The largest value that could be written; None: none was cut off.
+            low: The smallest value that can be stored, if the sum can be below it; None: no bound.
+                Sums of pictures with positive alphas are never below 0, so that 0 is exact there.
+            high: The largest value that can be stored; None: no bound.
         """
         from basis.mixings.limited import Limited
 
         return Limited(self, low, high)
 
     def rounded(self, step: float = 1 / 255) -> Limited:
-        """The same mixing with its values rounded to multiples of a step; 8 bits by default."""
+        """The same mixing with values rounded to multiples of a step; 8 bits by default."""
         from basis.mixings.limited import Limited
 
         return Limited(self, step=step)
 
     @property
     def unlimited(self) -> Mixing:
-        """The linear mixing below any limits; itself where there are none."""
+        """The linear mixing without limits; itself if it has none."""
         return self
 
     @property
     def limited(self) -> bool:
-        """Whether values are cut off or rounded, so that m is not A x."""
+        """Whether values are clipped or rounded, so that m is not A x."""
         return False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """A x without noise, zero where masked: (batch, sources, channels, *size) to (batch,
-        ...).
-        """
+        """A x without noise, zero where masked."""
         check_sources(x, self.sources)
         return self.observe(self.forward(x))
 
     def adjoint(self, m: Tensor) -> Tensor:
-        """The adjoint of the mixing as it is observed: (batch, ...) to (batch, sources, ...)."""
+        """A^T (mask * m), (batch, sources, channels, *size)."""
         return self.transpose(self.observe(m))
 
     def observe(self, m: Tensor) -> Tensor:
@@ -281,41 +235,40 @@ class Mixing(ABC):
         try:
             return m * self.mask.to(m)
         except RuntimeError as error:
-            raise BasisError(
-                f"the mask has shape {tuple(self.mask.shape)}; it must fit what is observed, "
-                f"{tuple(m.shape[1:])}"
-            ) from error
+            raise self._mask_error(tuple(m.shape[1:])) from error
 
     def residual(self, x: Tensor, m: Tensor) -> Tensor:
         """m - A x where observed, zero elsewhere."""
         return self.observe(m) - self(x)
 
     def likelihood_residual(self, x: Tensor, m: Tensor, std: float) -> Tensor:
-        """std^2 times the gradient of log p(m | A x) along A x, for noise of this deviation.
+        """std^2 times the gradient of log p(m | A x) with respect to A x, for noise of this std.
 
-        That is m - A x where m is known, and with limits E[m before them] - A x.
+        Without limits this is m - A x, with limits E[m before the limits] - A x.
         """
         return self.residual(x, m)
 
     def gaussian_likelihood(
         self, x: Tensor, m: Tensor, std: Tensor | float
     ) -> tuple[Tensor, Tensor | float]:
-        """An observation without limits, and the deviation of its noise, that say the same near x.
+        """The observation and the std of a Gaussian likelihood equivalent to log p(m | A x) at x.
 
-        log p(m | A x) under noise of this deviation has the gradient and the curvature there that a
-        Gaussian observation of A x with these has. Without limits it is m and the noise itself.
+        Its gradient and its curvature at x are those of the likelihood with noise of this std.
+        Without limits these are m and std.
         """
         return m, std
 
     def sample_unlimited(self, m: Tensor, mean: Tensor, std: Tensor, normal: Tensor) -> Tensor:
-        """Draws what was observed before any limits, N(mean, std^2) given m, from normal draws."""
+        """A draw of the observation before the limits, N(mean, std^2) given m, from noise."""
         return m
 
     def output_std(
         self, x: Tensor, variance: Tensor | float, noise: Tensor | float | None = None
     ) -> Tensor:
-        """Standard deviation of each value of A x + noise for x of variance V; with limits only."""
-        raise NotImplementedError
+        """Standard deviation of each value of A x + noise for x of variance V."""
+        tau2 = (self.noise if noise is None else noise) ** 2
+        diagonal = self.estimated_gram_diagonal(x, variance)
+        return (diagonal + tau2).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 
     def posterior_mean(
         self,
@@ -333,54 +286,39 @@ class Mixing(ABC):
             noise: tau, a number or a tensor that broadcasts to m; the mixing's own by default.
         """
         tau2 = (self.noise if noise is None else noise) ** 2
+        gram, residual = self.gram_diagonal(x, variance), self.residual(x, m)
+        if self.diagonal and gram is not None:
+            # Where nothing is observed the residual is zero.
+            z = residual / (gram + tau2).clamp_min(torch.finfo(x.dtype).tiny)
+            return x + variance * self.adjoint(z)
 
-        def gram(z: Tensor) -> Tensor:
+        def apply(z: Tensor) -> Tensor:
             return self(variance * self.adjoint(z)) + tau2 * z
 
-        scale, residual = self.gram_diagonal(x, variance), self.residual(x, m)
-        if scale is None:
-            z = conjugate_gradients(gram, residual)
+        if gram is None:
+            z = conjugate_gradients(apply, residual)
         else:
-            z = conjugate_gradients(gram, residual, by_diagonal(self.observe(scale) + tau2))
+            scale = self.observe(gram) + tau2
+            inverse = torch.where(scale > 0, 1 / scale.clamp_min(1e-30), 0.0)
+            z = conjugate_gradients(apply, residual, lambda r: r * inverse)
         return x + variance * self.adjoint(z)
 
     def correlated(self, std: Tensor, frequencies: Tensor) -> Correlated | None:
-        """A covariance of sources whose values move together, where the mixing can go by it.
-
-        None where it cannot: it then takes values as independent (`posterior_mean`).
+        """The covariance of sources with correlated values; None if this is not supported.
 
         Args:
             std: Standard deviations, (batch, sources, channels, *size).
-            frequencies: Variance of each frequency where that of independent values is one,
+            frequencies: Variance of each frequency in units of the variance of independent values,
                 (sources, channels, *size).
         """
         return None
 
-    def diagonal_posterior_mean(
-        self,
-        x: Tensor,
-        m: Tensor,
-        gram: Tensor,
-        variance: Tensor | float,
-        noise: Tensor | float | None,
-    ) -> Tensor:
-        """`posterior_mean` in closed form, for mixings whose A V A^T is diagonal.
-
-        Args:
-            x, m, variance, noise: As `posterior_mean` takes them.
-            gram: The diagonal of A V A^T, in the shape of m.
-        """
-        tau2 = (self.noise if noise is None else noise) ** 2
-        # Where nothing is observed the gram is zero and so is the residual.
-        share = self.residual(x, m) / (gram + tau2).clamp_min(torch.finfo(x.dtype).tiny)
-        return x + variance * self.adjoint(share)
-
     def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor | None:
-        """The diagonal of A V A^T where it is known, to speed up conjugate gradients."""
+        """The diagonal of A V A^T without mask, which broadcasts to m; None if it is not known."""
         return None
 
     def estimated_gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
-        """The diagonal of A V A^T: known, or estimated from the images of random signs."""
+        """The diagonal of A V A^T: known, or estimated from random signs."""
         diagonal = self.gram_diagonal(x, variance)
         if diagonal is not None:
             return diagonal
@@ -393,10 +331,9 @@ class Mixing(ABC):
         return total / _PROBES
 
     def gain(self, x: Tensor) -> Tensor | float:
-        """How strongly sources like x show in what is observed: 1 where they are simply added.
+        """The root-mean-square weight of a source in an observed value: 1 for a plain sum.
 
-        The root-mean-square weight of a source in an observed value; a number where all items are
-        mixed alike, else a tensor that broadcasts to the observation.
+        A number if all items are mixed alike, else a tensor that broadcasts to the observation.
         """
         squares = self.estimated_gram_diagonal(x, 1.0)
         seen = self.observe(torch.ones_like(squares)).expand_as(self.observe(squares))
@@ -406,7 +343,7 @@ class Mixing(ABC):
         return gain if (gain != gain[:1]).any() else gain[:1].item()
 
     def project(self, x: Tensor, m: Tensor) -> Tensor:
-        """The point nearest to x that reproduces m exactly (least squares where none does)."""
+        """The point closest to x that reproduces m (in the least-squares sense if none does)."""
         return self.posterior_mean(x, m, noise=0.0)
 
     def project_box(
@@ -417,25 +354,34 @@ class Mixing(ABC):
         high: Bound = 1.0,
         *,
         tolerance: float = 1e-4,
-        most: int = 100,
+        max_iterations: int = 100,
     ) -> Tensor:
         """A point near x between low and high that reproduces m, by alternating projections.
 
-        Stops when every item's root-mean-square residual is below `tolerance` or after `most`
-        rounds (an observation that no sources in the range can explain keeps a residual).
-
         Args:
+            x: Sources, (batch, sources, channels, *size).
+            m: The observation.
             low, high: Bounds of the sources: numbers, tensors that broadcast to x, or None.
+            tolerance: Root-mean-square residual of an item to stop at.
+            max_iterations: Iterations after which items keep a residual; no sources within the
+                bounds may reproduce m.
         """
         x = clamp(x, low, high)
-        for _ in range(most):
+        for _ in range(max_iterations):
             off = self.residual(x, m).flatten(1).square().mean(dim=1).sqrt() >= tolerance
             if not off.any():
                 break
-            # Items that are done stay as they are, so that no item depends on its batch.
+            # Items that have converged stay as they are, so that no item depends on its batch.
             moved = clamp(self.project(x, m), low, high)
             x = torch.where(off.view(-1, *[1] * (x.ndim - 1)), moved, x)
         return x
+
+    def _mask_error(self, observed: tuple[int, ...]) -> BasisError:
+        assert self.mask is not None
+        return BasisError(
+            f"the mask has shape {tuple(self.mask.shape)}; it must broadcast to {observed}, the "
+            "shape of an observation"
+        )
 
     def _with(self: Self, **changes: Any) -> Self:
         other = copy.copy(self)

@@ -1,4 +1,4 @@
-"""Plain mixtures whose weights are each item's own."""
+"""Plain mixtures whose alphas differ from item to item."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.mixings.mixing import Mixing
+from basis.mixings.mixing import Bounds, Mixing, linear_range
 
 
 class PerItemMixing(Mixing):
-    """m = sum_i alpha_i x_i with other weights for every item of a batch.
+    """m = sum_i alpha_i x_i with other alphas for every item of a batch.
 
     Args:
         alphas: (batch, sources).
     """
 
+    diagonal = True
+
     def __init__(self, alphas: Tensor) -> None:
         alphas = torch.as_tensor(alphas, dtype=torch.float64).cpu()
         if alphas.ndim != 2 or not alphas.numel() or not torch.isfinite(alphas).all():
             raise BasisError(
-                f"weights of every item must be finite, (batch, sources), not {tuple(alphas.shape)}"
+                f"alphas must be finite and (batch, sources), not of shape {tuple(alphas.shape)}"
             )
         if (alphas == 0).all(dim=1).any():
-            raise BasisError("an item whose weights are all zero shows nothing of its sources")
+            raise BasisError("alphas must not all be zero for an item")
         super().__init__(alphas.shape[1])
         self.alphas = alphas
 
@@ -36,21 +38,16 @@ class PerItemMixing(Mixing):
         return self._with(alphas=self.alphas[index])
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self._over(x) * x).sum(dim=1)
+        return (self._shaped_as(x) * x).sum(dim=1)
 
     def transpose(self, m: Tensor) -> Tensor:
-        return self._over(m.unsqueeze(1)) * m.unsqueeze(1)
+        return self._shaped_as(m.unsqueeze(1)) * m.unsqueeze(1)
 
-    def output_range(
-        self, low: float | None, high: float | None
-    ) -> tuple[float | None, float | None]:
-        if low is None or high is None:
-            return None, None
-        above, below = self.alphas.clamp(min=0).sum(dim=1), self.alphas.clamp(max=0).sum(dim=1)
-        return (
-            (above * low + below * high).min().item(),
-            (above * high + below * low).max().item(),
-        )
+    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
+        return (self._shaped_as(x).square() * variance).sum(dim=1)
+
+    def output_range(self, value_range: Bounds) -> Bounds:
+        return linear_range(self.alphas, value_range)
 
     @property
     def interchangeable(self) -> Tensor:
@@ -59,19 +56,6 @@ class PerItemMixing(Mixing):
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"alphas": self.alphas.tolist()}
 
-    def posterior_mean(
-        self,
-        x: Tensor,
-        m: Tensor,
-        variance: Tensor | float = 1.0,
-        noise: Tensor | float | None = None,
-    ) -> Tensor:
-        gram = self.observe(self.gram_diagonal(x, variance))
-        return self.diagonal_posterior_mean(x, m, gram, variance, noise)
-
-    def gram_diagonal(self, x: Tensor, variance: Tensor | float) -> Tensor:
-        return (self._over(x).square() * variance).sum(dim=1)
-
-    def _over(self, x: Tensor) -> Tensor:
-        """The weights in the shape of sources, (batch, sources, 1, ...)."""
+    def _shaped_as(self, x: Tensor) -> Tensor:
+        """The alphas shaped to broadcast over sources, (batch, sources, 1, ...)."""
         return self.alphas.to(x).reshape(*self.alphas.shape, *[1] * (x.ndim - 2))

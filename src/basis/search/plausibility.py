@@ -193,7 +193,7 @@ def looks_clipped(problem: Problem) -> Tensor:
     mixing = problem.mixing
     if None in lows or None in highs or mixing.mask is not None or mixing.noise or mixing.limited:
         return none
-    _, reach = mixing.output_range(min(lows), max(highs))  # type: ignore[type-var]
+    _, reach = mixing.output_range((min(lows), max(highs)))  # type: ignore[type-var]
     if reach is None:
         return none
     largest, white = values.amax(dim=1), max(h for h in highs if h is not None)
