@@ -142,7 +142,7 @@ class Mixing(ABC):
         return self
 
     def output_range(self, value_range: Bounds) -> Bounds:
-        """The least and the largest value of A x for sources between low and high; None: no bound."""
+        """The smallest and largest value of A x for sources in this range; None: no bound."""
         return None, None
 
     @property
