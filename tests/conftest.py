@@ -4,7 +4,7 @@ import torch
 from basis.nn.unet import Denoiser, UNet, UNetConfig
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture
-from basis.signals.places import data_root
+from basis.signals.image_set import data_root
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from basis.cli import main
 from basis.cli.sampling import sampler_names
 from basis.samplers import SAMPLERS
 from basis.signals.datasets import load_images
-from basis.signals.observation import read_mixture
+from basis.signals.old_observation import read_mixture
 from basis.store.loading import find_prior, load_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]

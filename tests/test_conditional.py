@@ -14,7 +14,7 @@ from basis.priors.gaussian import GaussianMixture
 from basis.priors.guidance import Autoguided
 from basis.samplers.gibbs import Gibbs
 from basis.search.plan import plan_for
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 from basis.store.loading import load_prior, split_classes
 from basis.training.config import TrainConfig
 from basis.training.objectives import draw_told

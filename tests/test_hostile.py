@@ -24,7 +24,7 @@ from basis.cli import main
 from basis.errors import BasisError, markdown_cell, one_line, printable, shown
 from basis.files import check_disk_space, protected, sha256, whole_file, write_text
 from basis.signals.datasets import load_images
-from basis.signals.pictures import read_image
+from basis.signals.old_observation import read_image
 from basis.store.folder import save_prior, write_prior
 from basis.store.loading import add_prior, list_priors, load_prior
 from basis.training.config import TrainConfig

@@ -16,7 +16,12 @@ from basis.errors import BasisError
 from basis.mixings.matrix import mixture
 from basis.samplers import SAMPLERS
 from basis.settings import Effort, SamplerName
-from basis.signals.observation import MixtureFile, fit_observation, read_observation, write_mixture
+from basis.signals.old_observation import (
+    MixtureFile,
+    fit_observation,
+    read_observation,
+    write_mixture,
+)
 from basis.store.folder import write_prior
 
 QUICK = {"sampler": "gibbs", "steps": 2}

@@ -8,8 +8,8 @@ from basis._mix import Pairs, draw_pairs
 from basis.cli import main
 from basis.errors import BasisError
 from basis.signals.datasets import load_images
-from basis.signals.observation import read_mixture
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
+from basis.signals.old_observation import read_mixture
 
 
 @pytest.mark.parametrize("size", [(4, 5), (16,), (2, 3, 4)])

@@ -12,7 +12,7 @@ from basis.cli import main
 from basis.errors import BasisError
 from basis.lab.features import compare, frechet_distance, gaussian_of, inception_score
 from basis.lab.inception import InceptionV3, fetch_weights, load_inception, load_network
-from basis.signals.download import Published
+from basis.signals.download import RemoteFile
 
 serve = local_server.serve
 
@@ -98,7 +98,7 @@ def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else
     torch.save(thin.state_dict(), path)
     address = f"{serve(tmp_path)}/weights.pth"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    published = Published("weights.pth", digest, (address,), "sha256")
+    published = RemoteFile("weights.pth", digest, (address,), "sha256")
     extractor = load_inception(path, published, InceptionV3(thin=16, classes=12))
     g = torch.Generator().manual_seed(0)
     photos = torch.rand(6, 3, 32, 32, generator=g)
@@ -115,7 +115,7 @@ def test_inception_is_read_from_a_file_with_the_right_hash_and_from_nothing_else
         kept.read_bytes() == path.read_bytes()
         and fetch_weights(published, tmp_path / "root") == kept
     )
-    other = Published("weights.pth", "0" * 64, (address,), "sha256")
+    other = RemoteFile("weights.pth", "0" * 64, (address,), "sha256")
     with pytest.raises(BasisError, match="its SHA256 is"):
         load_inception(path, other)
     with pytest.raises(BasisError, match="could not download"):

@@ -15,7 +15,7 @@ import basis
 from basis.errors import BasisError
 from basis.nn.glow import Glow
 from basis.nn.unet import Denoiser, UNet, UNetConfig
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
 from basis.training.export import plot_log

@@ -23,7 +23,7 @@ from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan, Round, plan_for, single_round
 from basis.search.ranking import Ranking, needs_order
 from basis.settings import ESTIMATES, METHODS, Estimate
-from basis.signals.pictures import read_image
+from basis.signals.old_observation import read_image
 from basis.store.loading import load_prior
 
 PriorLike = Prior | str | Path

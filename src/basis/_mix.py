@@ -19,7 +19,7 @@ from basis.signals.datasets import load_images
 from basis.signals.observation import Observation, as_observation
 
 if TYPE_CHECKING:
-    from basis.signals.places import ImageSet
+    from basis.signals.image_set import ImageSet
 
 MOST = 10_000_000
 """The largest number of mixtures; more would take minutes and hundreds of megabytes."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from basis.progress import Progress
-    from basis.signals.places import ImageSet
+    from basis.signals.image_set import ImageSet
 
 
 _LEAST_ROOM = 1 << 20

@@ -155,7 +155,7 @@ def _texts(args: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
 
 def _named(args: argparse.Namespace, text: str) -> bool:
     """Whether a text is the name of a data set or of a prior, which come before folders."""
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
     from basis.store.loading import list_priors
 
     root = getattr(args, "data_root", None)

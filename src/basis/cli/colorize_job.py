@@ -67,8 +67,7 @@ def _grey_stream(args: argparse.Namespace) -> ObservationStream:
     import torch
 
     from basis.jobs.streams import ArrayStream, FileStream, open_array
-    from basis.signals.datasets import load_images
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES, load_images
 
     photos: list[str] = args.photos
     if len(photos) == 1 and photos[0] in NAMES:

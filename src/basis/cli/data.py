@@ -20,9 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Lists the data sets, or downloads one."""
     from basis.errors import BasisError
-    from basis.signals.datasets import catalogue
-    from basis.signals.download import download
-    from basis.signals.places import data_root
+    from basis.signals.datasets import download, list_datasets
+    from basis.signals.image_set import data_root
 
     if args.action == "download":
         if not args.name:
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
         folder = download(args.name, args.data_root)
         say(f"{args.name}: {folder}")
         return
-    entries = catalogue(args.data_root)
+    entries = list_datasets(args.data_root)
     say(f"data root: {data_root(args.data_root)}")
     for entry in entries:
         say(f"{entry.name:16} {entry.about}")

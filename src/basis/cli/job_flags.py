@@ -203,7 +203,7 @@ def _print_failures(command: str, store: JobStore) -> None:
 
 def _item_count(inputs: list[str], count: int) -> int:
     """How many mixtures the inputs are, as far as that can be told without reading them."""
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
 
     if len(inputs) != 1:
         return len(inputs)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     from basis.cli.source_images import source_images
     from basis.errors import BasisError
     from basis.mixings.matrix import mixture
-    from basis.signals.observation import MixtureFile, write_mixture
+    from basis.signals.old_observation import MixtureFile, write_mixture
 
     alphas = tuple(args.alphas or [1.0] * len(args.images))
     if len(alphas) != len(args.images):

@@ -50,7 +50,7 @@ def check_weights(args: argparse.Namespace) -> None:
 
 def read_input(args: argparse.Namespace, prior: Prior) -> Input:
     """The mixtures that the arguments name: files, or a data set to mix from."""
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
 
     if len(args.inputs) == 1 and args.inputs[0] in NAMES:
         return _from_data_set(args)
@@ -99,8 +99,8 @@ def _from_files(args: argparse.Namespace, prior: Prior) -> Input:
     """Mixtures from files; with several rows of weights, so many files are one observation."""
     import torch
 
-    from basis.signals.observation import MixtureFile, read_mixture, read_observation
-    from basis.signals.pictures import MOST_PIXELS
+    from basis.signals.observation import MAX_PIXELS as MOST_PIXELS
+    from basis.signals.old_observation import MixtureFile, read_mixture, read_observation
 
     most = None if args.resize else MOST_PIXELS
     files = [read_mixture(path, dims=len(prior.shape) - 1, most=most) for path in args.inputs]
@@ -163,7 +163,7 @@ def _stack(names: list[str], mixture: Tensor, rows: int) -> tuple[list[str], Ten
 def mixing_from(args: argparse.Namespace, priors: Sequence[Prior], given: Input) -> Mixing:
     """The mixing that the flags and the files say."""
     from basis import mixings
-    from basis.signals.pictures import read_image
+    from basis.signals.old_observation import read_image
 
     rows, brought = args.alphas, given.weights
     if rows and brought and len(rows[0]) != len(brought[0]):

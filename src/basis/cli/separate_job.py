@@ -89,8 +89,7 @@ def _stream_and_mixing(args: argparse.Namespace, prior: Prior) -> tuple[Observat
     from basis._mix import draw_indices
     from basis.jobs.streams import PairStream
     from basis.mixings.matrix import mixtures
-    from basis.signals.datasets import load_images
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES, load_images
 
     priors = [prior] * max(1, len(args.prior or ()))
     if len(args.inputs) == 1 and args.inputs[0] in NAMES:
@@ -111,8 +110,8 @@ def _file_stream(args: argparse.Namespace, prior: Prior) -> ObservationStream:
     import torch
 
     from basis.jobs.streams import FileStream, open_array
-    from basis.signals.observation import fit_observation, read_mixture
-    from basis.signals.pictures import MOST_PIXELS
+    from basis.signals.observation import MAX_PIXELS as MOST_PIXELS
+    from basis.signals.old_observation import fit_observation, read_mixture
 
     dims = len(prior.shape) - 1
     wanted = (1 if args.grey else prior.shape[0], *prior.shape[1:])

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.signals.datasets import load_images
-from basis.signals.observation import read_mixture
-from basis.signals.pictures import read_image
+from basis.signals.old_observation import read_image, read_mixture
 
 _REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
 

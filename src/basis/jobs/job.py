@@ -39,7 +39,7 @@ from basis.priors.tiled import large_enough
 from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan
 from basis.settings import Estimate
-from basis.signals.observation import read_mixture
+from basis.signals.old_observation import read_mixture
 from basis.signals.pictures import find_pictures
 from basis.store.loading import load_prior
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.files import reading
 from basis.mixings.mixing import Mixing
-from basis.signals.observation import read_mixture
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
+from basis.signals.old_observation import read_mixture
 
 
 @dataclass

@@ -30,8 +30,8 @@ from basis.files import parse_json, reading, whole_file
 from basis.lab.classifier import Classifier
 from basis.lab.features import FeatureExtractor
 from basis.settings import check_fields
-from basis.signals.download import Published, checksum, fetch
-from basis.signals.places import data_root
+from basis.signals.download import RemoteFile, checksum, download_file
+from basis.signals.image_set import data_root
 
 
 class _Conv(nn.Module):
@@ -280,7 +280,7 @@ def _fold_norms(network: nn.Module) -> None:
                 setattr(module, norm, nn.Identity())
 
 
-INCEPTION = Published(
+INCEPTION = RemoteFile(
     "pt_inception-2015-12-05-6726825d.pth",
     "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
     (
@@ -325,7 +325,7 @@ def load_network(
 
 
 def load_inception(
-    path: Path, published: Published, module: nn.Module | None = None
+    path: Path, published: RemoteFile, module: nn.Module | None = None
 ) -> FeatureExtractor:
     """Inception with weights from a file, which must have the published hash."""
     if not path.is_file():
@@ -345,12 +345,12 @@ def load_inception(
     return FeatureExtractor("inception", module, 3, batch=16)
 
 
-def fetch_weights(published: Published, root: str | Path | None = None) -> Path:
+def fetch_weights(published: RemoteFile, root: str | Path | None = None) -> Path:
     """The path of published weights in the data root, downloaded there if they are absent."""
     path = data_root(root) / "networks" / published.name
     if not path.is_file():
         with whole_file(path) as temporary:
-            fetch(published, temporary, path)
+            download_file(published, temporary, path)
     return path
 
 

@@ -17,7 +17,7 @@ from basis.page.recipes import command_lines, python_lines
 from basis.page.run import Run
 from basis.plots.drawing import to_picture, write_picture
 from basis.plots.panels import pictures_panel, separation_panel
-from basis.signals.observation import MixtureFile, write_mixture
+from basis.signals.old_observation import MixtureFile, write_mixture
 
 
 def write_files(run: Run, folder: str | Path | None = None) -> list[str]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.page.limits import Limits
 from basis.signals.datasets import load_images
-from basis.signals.pictures import read_image
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
+from basis.signals.old_observation import read_image
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -6,8 +6,8 @@ from basis.plots.drawing import grid, to_picture, write_picture
 from basis.plots.panels import (
     RESIDUAL_GAIN,
     UNCERTAIN,
-    samples_panel,
     pictures_panel,
+    samples_panel,
     separation_panel,
     trajectory_panel,
 )
@@ -15,11 +15,11 @@ from basis.plots.panels import (
 __all__ = [
     "RESIDUAL_GAIN",
     "UNCERTAIN",
-    "samples_panel",
     "grid",
     "pictures_panel",
+    "samples_panel",
     "separation_panel",
-    "trajectory_panel",
     "to_picture",
+    "trajectory_panel",
     "write_picture",
 ]

@@ -1,56 +1,49 @@
-"""Data: sets of images or other signals, pictures and mixtures, read from files into tensors.
+"""Observations and data sets, read from files into tensors.
 
-Pixels are in [0, 1] once they are floats. Names are resolved at first use, so that importing this
-package loads neither torch nor Pillow."""
+Pixels are in [0, 1] once they are floats. The modules that read files register their formats when
+they are imported: a new format is one module with a `reader`, and one line here.
+"""
 
 from __future__ import annotations
 
-from basis.signals.datasets import CatalogueEntry, catalogue, load_images
-from basis.signals.download import PUBLISHED, Published, checksum, download, fetch
-from basis.signals.observation import (
-    READERS,
+from basis.signals import numpy_files, pictures
+from basis.signals.datasets import (
+    DATASETS,
+    Dataset,
+    DatasetInfo,
+    download,
+    list_datasets,
+    load_images,
+)
+from basis.signals.image_set import ImageSet, Split, data_root
+from basis.signals.observation import READERS, Observation, as_observation, read, reader
+from basis.signals.old_observation import (
     MixtureFile,
-    Observation,
-    Observed,
-    as_observation,
-    fit_observation,
-    from_numpy,
-    open_mixtures,
-    read,
-    read_array,
+    read_image,
     read_mixture,
     read_observation,
-    reader,
     write_mixture,
 )
-from basis.signals.pictures import MOST_PIXELS, find_pictures, read_image
-from basis.signals.places import NAMES, ImageSet, Split, data_root
+from basis.signals.pictures import find_pictures
 
 __all__ = [
-    "MOST_PIXELS",
-    "NAMES",
-    "PUBLISHED",
+    "DATASETS",
     "READERS",
-    "CatalogueEntry",
+    "Dataset",
+    "DatasetInfo",
     "ImageSet",
     "MixtureFile",
     "Observation",
-    "Observed",
-    "Published",
     "Split",
     "as_observation",
-    "catalogue",
-    "checksum",
     "data_root",
     "download",
-    "fetch",
     "find_pictures",
-    "fit_observation",
-    "from_numpy",
+    "list_datasets",
     "load_images",
-    "open_mixtures",
+    "numpy_files",
+    "pictures",
     "read",
-    "read_array",
     "read_image",
     "read_mixture",
     "read_observation",

@@ -1,4 +1,4 @@
-"""The file formats of published data sets."""
+"""The file formats of published data sets: CIFAR-10 batches, idx files and lmdb folders."""
 
 from __future__ import annotations
 
@@ -21,98 +21,53 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.files import check_fits_memory, check_regular, reading
 from basis.signals.pictures import decode_bytes, stack_pictures
-from basis.signals.places import CIFAR_BATCHES, Split, missing, plain_or_gz
 
-CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+MOST_PICTURES = 150_000
+"""Pictures of an lmdb that are read at most: LSUN's bedrooms are three million."""
 
-# What an array and its type ask for, under the names of either NumPy. None of them is ever called:
-# NumPy restoring an array from a crafted state would follow whatever addresses the state gives.
+_LARGEST_BATCH = 1 << 28  # bytes; the published batches have 31 MB
+_BYTE_TYPES = ("u1", "|u1", "uint8", b"u1", b"|u1", b"uint8")
+_UBYTE = 0x08
+# What a pickled array asks for, under the names of either NumPy. None of them is ever called: NumPy
+# restoring an array from a crafted state would follow whatever addresses the state contains.
 _ADMITTED = (
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
 )
-_LARGEST = 1 << 28  # bytes of a batch file; the published ones have 31 MB
-_BYTE_TYPES = ("u1", "|u1", "uint8", b"u1", b"|u1", b"uint8")
 
 
-def read_cifar(folder: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 3, 32, 32) and labels (n,) of a folder of CIFAR-10 batches."""
-    parts = []
-    for name in CIFAR_BATCHES[split]:
-        if not (folder / name).is_file():
-            raise missing("cifar10", folder / name)
-        parts.append(read_batch(folder / name))
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+# CIFAR-10.
 
 
-def read_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 3, 32, 32) and labels (n,) of one batch file."""
     check_regular(path)
-    if path.stat().st_size > _LARGEST:
-        raise BasisError(f"{path} is not a CIFAR-10 batch: it is larger than {_LARGEST} bytes")
+    if path.stat().st_size > _LARGEST_BATCH:
+        raise BasisError(
+            f"{path} is not a CIFAR-10 batch: it is larger than {_LARGEST_BATCH} bytes"
+        )
     with reading(path, "a CIFAR-10 batch", "fetch it again"), open(path, "rb") as file:
         _check_memo(file)
         file.seek(0)
         batch = _Recorder(file, path).load()
     if not isinstance(batch, dict):
-        raise BasisError(f"{path} is not a CIFAR-10 batch: it holds no dictionary")
-    data = _pixels_of(batch.get(b"data", batch.get("data")))
+        raise BasisError(f"{path} is not a CIFAR-10 batch: it contains no dictionary")
+    data = _recorded_pixels(batch.get(b"data", batch.get("data")))
     labels = batch.get(b"labels", batch.get("labels"))
     if data is None:
         raise BasisError(f"{path} is not a CIFAR-10 batch: `data` must be uint8 of shape (n, 3072)")
     if (
         not isinstance(labels, list)
         or len(labels) != len(data)
-        or not all(type(label) is int and 0 <= label < len(CLASSES) for label in labels)
+        or not all(type(label) is int and 0 <= label < 10 for label in labels)
     ):
         raise BasisError(
             f"{path} is not a CIFAR-10 batch: `labels` must be a list of {len(data)} numbers "
             "from 0 to 9"
         )
     return data.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
-
-
-def _pixels_of(array: Any) -> np.ndarray | None:
-    """The values (n, 3072) of a recorded array of bytes; None where it is something else."""
-    if not isinstance(array, _Recorded) or array.what.name != "_reconstruct":
-        return None
-    match array.state:
-        case (int(), (int(count), 3072), _Recorded(_Name(_, "dtype"), args), order, content):
-            pass
-        case _:
-            return None
-    if not args or args[0] not in _BYTE_TYPES or order or not isinstance(content, bytes):
-        return None
-    if count < 0 or len(content) != count * 3072:
-        return None
-    return np.frombuffer(content, dtype=np.uint8).reshape(count, 3072).copy()
-
-
-def _encoded(text: Any, encoding: Any) -> bytes:
-    """The bytes that Python 3 writes as text in Latin-1 for the sake of Python 2."""
-    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError("it holds bytes in an encoding that no pickle uses")
-    return text.encode("latin-1")
-
-
-def _check_memo(file: BinaryIO) -> None:
-    """Refuses places to remember things at that lie beyond the file: room is made for all."""
-    for number, (code, value, _) in enumerate(pickletools.genops(file)):
-        if "PUT" in code.name and isinstance(value, int) and value > number:
-            raise pickle.UnpicklingError("it remembers more than it holds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +77,13 @@ class _Name:
     module: str
     name: str
 
-    def __call__(self, *args: Any) -> _Recorded:
-        return _Recorded(self, args)
+    def __call__(self, *args: Any) -> _Call:
+        return _Call(self, args)
 
 
 @dataclass(slots=True, eq=False)
-class _Recorded:
-    """What would have been made by a call, and the state it would have been given."""
+class _Call:
+    """A recorded call, and the state that its result would have been given."""
 
     what: _Name
     args: tuple[Any, ...]
@@ -139,7 +94,7 @@ class _Recorded:
 
 
 class _Recorder(pickle.Unpickler):
-    """Unpickles plain containers, text and numbers; of everything else only notes are taken."""
+    """Unpickles plain containers, text and numbers, and records everything else."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         super().__init__(file, encoding="bytes")  # the batches were written by Python 2
@@ -151,18 +106,48 @@ class _Recorder(pickle.Unpickler):
         if (module, name) not in _ADMITTED:
             raise BasisError(
                 f"{self.path} asks for {f'{module}.{name}'!r:.100}, which is refused: "
-                "a CIFAR-10 batch holds only NumPy arrays, lists, text and numbers"
+                "a CIFAR-10 batch contains only NumPy arrays, lists, text and numbers"
             )
         return _Name(module, name)
 
 
-_UBYTE = 0x08
+def _encoded(text: Any, encoding: Any) -> bytes:
+    """The bytes that Python 3 pickles as Latin-1 text so that Python 2 can read them."""
+    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+        raise pickle.UnpicklingError("it contains bytes in an unknown encoding")
+    return text.encode("latin-1")
+
+
+def _check_memo(file: BinaryIO) -> None:
+    """Rejects memo indices beyond the number of operations: memory is allocated for all below."""
+    for number, (code, value, _) in enumerate(pickletools.genops(file)):
+        if "PUT" in code.name and isinstance(value, int) and value > number:
+            raise pickle.UnpicklingError("its memo is larger than the file")
+
+
+def _recorded_pixels(array: Any) -> np.ndarray | None:
+    """The values (n, 3072) of a recorded array of bytes; None for anything else."""
+    if not isinstance(array, _Call) or array.what.name != "_reconstruct":
+        return None
+    match array.state:
+        case (int(), (int(count), 3072), _Call(_Name(_, "dtype"), args), order, content):
+            pass
+        case _:
+            return None
+    if not args or args[0] not in _BYTE_TYPES or order or not isinstance(content, bytes):
+        return None
+    if count < 0 or len(content) != count * 3072:
+        return None
+    return np.frombuffer(content, dtype=np.uint8).reshape(count, 3072).copy()
+
+
+# idx, the format of MNIST.
 
 
 def is_idx(path: Path) -> bool:
     """Whether a file, compressed or not, begins like an idx file of bytes."""
     if not path.is_file():
-        return False  # a pipe, which would be waited for
+        return False  # reading from a pipe would wait
     try:
         with _open(path) as file:
             magic = file.read(4)
@@ -180,28 +165,36 @@ def read_idx(path: Path, ndim: int) -> np.ndarray:
             raise BasisError(f"{path} is not an idx file of bytes with {ndim} axes")
         shape = struct.unpack(f">{ndim}I", header[4:])
         expected = math.prod(shape)
-        if expected > _most(path):
-            raise BasisError(f"{path} announces {expected} bytes and holds fewer; fetch it again")
+        if expected > _largest_content(path):
+            raise BasisError(f"{path} announces {expected} bytes and has fewer; fetch it again")
         check_fits_memory(2 * expected, path)
         data = file.read(expected + 1)
     if len(data) != expected:
         held = f"{len(data)} bytes" if len(data) < expected else "more"
-        raise BasisError(f"{path} announces {expected} bytes and holds {held}; fetch it again")
+        raise BasisError(f"{path} announces {expected} bytes and has {held}; fetch it again")
     return np.frombuffer(data, dtype=np.uint8).reshape(shape).copy()
 
 
-def _most(path: Path) -> int:
-    """The most bytes that a file can hold: deflate makes at most 1032 of one."""
-    size = path.stat().st_size
-    return 1032 * size if _is_compressed(path) else size
+def plain_or_gz(path: Path) -> Path | None:
+    """A file, or else its gzip."""
+    for candidate in (path, path.with_name(path.name + ".gz")):
+        if os.path.isfile(candidate):
+            return candidate
+    return None
 
 
-def labels_beside(images: Path) -> Path | None:
-    """The labels file that goes with an images file under MNIST's naming, where there is one."""
+def find_labels(images: Path) -> Path | None:
+    """The labels file of an images file under MNIST's naming, if there is one."""
     name = images.name.removesuffix(".gz").replace("images-idx3", "labels-idx1")
     if "labels-idx1" not in name or "images-idx3" not in images.name:
         return None
     return plain_or_gz(images.with_name(name))
+
+
+def _largest_content(path: Path) -> int:
+    """The most bytes that a file can contain: deflate makes at most 1032 of one."""
+    size = path.stat().st_size
+    return 1032 * size if _is_compressed(path) else size
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -213,8 +206,7 @@ def _is_compressed(path: Path) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
-MOST = 150_000
-"""Pictures read at most: bedrooms are three million, which no memory here holds."""
+# lmdb, the format of LSUN.
 
 
 def is_lmdb(folder: Path) -> bool:
@@ -230,30 +222,30 @@ def read_lmdb(folder: Path, *, size: int | None = None, channels: int | None = N
         raise BasisError(
             f"{folder} is an lmdb, which needs a package: pip install 'basis-separation[lsun]'"
         ) from error
-    name = os.fsencode(folder)  # names that are no UTF-8 are names too
+    name = os.fsencode(folder)  # file names need not be valid UTF-8
     with reading(folder, "an lmdb"):
         try:
             with lmdb.open(name, readonly=True, lock=False, subdir=True) as environment:
-                _check_whole(environment, folder)
+                _check_complete(environment, folder)
                 if not environment.stat()["entries"]:
-                    raise BasisError(f"{folder} holds no pictures")
+                    raise BasisError(f"{folder} contains no pictures")
                 return stack_pictures(_pictures(environment, folder), size, channels)
         except lmdb.Error as error:
             raise BasisError(f"{folder} is not an lmdb that can be read: {error}") from error
 
 
-def _check_whole(environment: Any, folder: Path) -> None:
-    """Refuses a file that ends before its last page: reading beyond the end kills the process."""
+def _check_complete(environment: Any, folder: Path) -> None:
+    """Rejects a file that ends before its last page: reading past the end kills the process."""
     pages = environment.info()["last_pgno"] + 1
     size, needed = (folder / "data.mdb").stat().st_size, pages * environment.stat()["psize"]
     if size < needed:
-        raise BasisError(f"{folder / 'data.mdb'} is cut short: {size} of {needed} bytes are there")
+        raise BasisError(f"{folder / 'data.mdb'} is cut short: it has {size} of {needed} bytes")
 
 
 def _pictures(environment: Any, folder: Path) -> Iterator[tuple[Path, Image.Image]]:
     with environment.begin() as transaction:
         for number, (key, value) in enumerate(transaction.cursor()):
-            if number >= MOST:
+            if number >= MOST_PICTURES:
                 return
             name = folder / key.decode("ascii", "replace")
             yield name, decode_bytes(value, name)

@@ -19,131 +19,69 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import check_regular
-from basis.signals.arrays import (
-    NUMPY,
-    as_batch,
-    as_bytes,
-    as_floats,
-    check_channels,
-    load_arrays,
-    pick,
-    picture_pixels,
-    square,
-    to_channels,
-)
-from basis.signals.places import Split
+from basis.signals.arrays import as_bytes, as_floats, as_tensor, to_channels
+from basis.signals.image_set import Split
+from basis.signals.observation import MAX_PIXELS, Observation, reader
 
-MOST_PIXELS = 24_000_000
-"""Pixels of a picture that is separated as it is, in tiles: larger ones take very long."""
+PICTURES = (
+    ".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm", ".pbm",
+    ".pnm",
+)  # fmt: skip
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+"""The formats that files with these endings may have. Without this list Pillow would recognize
+PostScript by its first bytes, whatever the name, and run another program to decode it."""
+SPLITS = ("train", "val", "test")
 
-_REDIRECTING = threading.Lock()
+_stderr_lock = threading.Lock()
 
 
-def read_image(path: str | Path, *, channels: int | None = None, most: int | None = None) -> Tensor:
-    """One picture as float32 (c, h, w).
+@reader(*PICTURES)
+def read_picture(path: Path, max_pixels: int | None = MAX_PIXELS) -> Observation:
+    """Reads one picture as floats in [0, 1], grey with one channel and color with three.
 
-    Image files come out in [0, 1], grey with one channel and colour with three; 16-bit grey keeps
-    its precision. Alpha is dropped, palettes are resolved, the EXIF orientation is applied. An
-    .npy or .npz (array `image`, or the only one) comes out as it is if float, since it may be a
-    mixture beyond 1, and divided by 255 if uint8. `channels` 1 or 3 converts. An image file of
-    more than `most` pixels is refused before it is decoded.
+    16-bit grey keeps its precision. Alpha is dropped, palettes are resolved, the EXIF orientation
+    is applied. A picture of more than `max_pixels` pixels is rejected before it is decoded.
     """
-    check_channels(channels)
-    path = Path(path)
-    if path.suffix.lower() in NUMPY:
-        array = as_batch(pick(load_arrays(path), ("image",), path), path, dims=2, any_channels=True)
-        if len(array) != 1:
-            raise BasisError(f"{path} holds {len(array)} images; one is needed here")
-        return to_channels(as_floats(array[0], path), channels)
-    return to_channels(as_floats(picture_pixels(open_picture(path, most)), path), channels)
+    return Observation(picture_floats(open_picture(path, max_pixels), path), batched=False)
+
+
+def picture_floats(image: Image.Image, where: object) -> Tensor:
+    """The values of a picture of mode L, RGB or F, (channels, height, width) in [0, 1]."""
+    return as_floats(picture_tensor(image), where)
+
+
+def picture_tensor(image: Image.Image) -> Tensor:
+    """The values of a picture of mode L, RGB or F, (channels, height, width)."""
+    values = torch.from_numpy(np.array(image))
+    return values[None] if values.ndim == 2 else values.permute(2, 0, 1)
 
 
 def open_bytes(path: Path) -> Image.Image:
-    """A picture of mode L or RGB: what is deeper than 8 bits is rounded."""
+    """A picture of mode L or RGB; deeper ones are rounded to 8 bits."""
     return _rounded(open_picture(path), path)
 
 
 def decode_bytes(data: bytes, name: Path) -> Image.Image:
-    """`open_bytes` of the bytes of a picture's file, which errors call `name`."""
+    """The same from the bytes of a picture's file, which errors call `name`."""
     return _rounded(_decode(io.BytesIO(data), name), name)
 
 
-def plain_pixels(image: Image.Image) -> np.ndarray:
-    """The values (c, h, w) of a picture in memory, upright and without alpha: uint8 or floats."""
-    return picture_pixels(_plain_mode(ImageOps.exif_transpose(image), "the picture"))
-
-
-def _rounded(image: Image.Image, path: Path) -> Image.Image:
-    return Image.fromarray(as_bytes(np.asarray(image), path)) if image.mode == "F" else image
-
-
-def open_picture(path: Path, most: int | None = None) -> Image.Image:
-    """A picture decoded and upright, of mode L, RGB, or F.
-
-    F is grey deeper than 8 bits, scaled to [0, 1]. A picture of more than `most` pixels is refused
-    before it is decoded.
-    """
+def open_picture(path: Path, max_pixels: int | None = None) -> Image.Image:
+    """A picture, decoded and upright, of mode L, RGB, or F (deeper grey, scaled to [0, 1])."""
     check_regular(path)
-    return _decode(path, path, most)
+    return _decode(path, path, max_pixels)
 
 
-def _decode(source: Path | BinaryIO, path: Path, most: int | None = None) -> Image.Image:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source, formats=FORMATS) as file, _quiet_decoder(file.format):
-                if most is not None and file.width * file.height > most:
-                    raise BasisError(
-                        f"{path} has {file.width}x{file.height} pixels; at most "
-                        f"{most / 1e6:g} megapixels are accepted here: cut it, or make it smaller"
-                    )
-                return _plain_mode(ImageOps.exif_transpose(file), path)
-    except (BasisError, MemoryError):
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BasisError(
-            f"{path} is larger than {Image.MAX_IMAGE_PIXELS} pixels, which is not accepted"
-        ) from error
-    except Exception as error:  # decoders raise anything on broken bytes
-        raise BasisError(
-            f"{path} is not an image that can be read ({type(error).__name__}); "
-            f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
-        ) from error
-
-
-@contextmanager
-def _quiet_decoder(kind: str | None) -> Iterator[None]:
-    """Keeps libtiff from writing to stderr what is wrong with a file: an exception says so too.
-
-    libtiff writes to the file descriptor itself, which belongs to the whole process: only one
-    thread at a time redirects it, and only while a TIFF is decoded.
-    """
-    if kind != "TIFF":
-        yield
-        return
-    with _REDIRECTING, ExitStack() as stack:
-        try:
-            sys.stderr.flush()
-            kept = os.dup(2)
-        except (AttributeError, OSError, ValueError):  # there is no stderr
-            yield
-            return
-        stack.callback(os.close, kept)
-        stack.callback(os.dup2, kept, 2)
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-
-
-def _plain_mode(image: Image.Image, path: Path | str) -> Image.Image:
+def plain_mode(image: Image.Image, where: object) -> Image.Image:
+    """An upright picture of mode L, RGB or F, without alpha."""
+    image = ImageOps.exif_transpose(image)
     if image.mode == "F":
         return image
     if image.mode.startswith("I"):
-        values = np.asarray(image)  # mode I has 32 bits, but 16-bit formats may come as it too
+        values = np.asarray(image)  # mode I has 32 bits, but 16-bit formats may have it too
         if values.min() < 0 or values.max() > 65535:
             raise BasisError(
-                f"{path} holds values from {values.min()} to {values.max()}; "
+                f"{where} contains values from {values.min()} to {values.max()}; "
                 "8 or 16 bits are accepted"
             )
         return Image.fromarray(values.astype(np.float32) / 65535)
@@ -154,46 +92,88 @@ def _plain_mode(image: Image.Image, path: Path | str) -> Image.Image:
     return image.convert("RGB")
 
 
-PICTURES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".bmp",
-    ".gif",
-    ".webp",
-    ".tif",
-    ".tiff",
-    ".pgm",
-    ".ppm",
-    ".pbm",
-    ".pnm",
-)
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
-"""The formats that files of these endings may have, whatever their ending says: left to itself
-Pillow takes a file for PostScript by its first bytes, and hands it to another program to run.
-"""
-SPLITS = ("train", "val", "test")
+def square(image: Image.Image, size: int) -> Image.Image:
+    """The central square of a picture, resized to `size` with antialiasing."""
+    if image.size == (size, size):
+        return image
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.LANCZOS, box=box)
 
 
-def split_folder(folder: Path, split: Split) -> Path:
-    """The sub-folder of a split: `train`, or `test` else `val`; the folder itself without any."""
-    present = [name for name in SPLITS if (folder / name).is_dir()]
-    if not present:
-        return folder
-    for name in ("train",) if split == "train" else ("test", "val"):
-        if name in present:
-            return folder / name
-    raise BasisError(
-        f"{folder} has no {split} images: of train, val and test it holds {' and '.join(present)}"
-    )
+def squares(images: Tensor, size: int) -> Tensor:
+    """`square` of uint8 pictures (n, c, h, w) with 1 or 3 channels."""
+    if tuple(images.shape[-2:]) == (size, size):
+        return images
+    pixels = images.movedim(1, -1).squeeze(-1).contiguous().numpy()
+    return torch.stack([picture_tensor(square(Image.fromarray(one), size)) for one in pixels])
+
+
+def _rounded(image: Image.Image, path: Path) -> Image.Image:
+    if image.mode != "F":
+        return image
+    return Image.fromarray(as_bytes(as_tensor(np.asarray(image), path), path).numpy())
+
+
+def _decode(source: Path | BinaryIO, path: Path, max_pixels: int | None = None) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(source, formats=FORMATS) as file, _quiet_decoder(file.format):
+                if max_pixels is not None and file.width * file.height > max_pixels:
+                    raise BasisError(
+                        f"{path} has {file.width}x{file.height} pixels; at most "
+                        f"{max_pixels / 1e6:g} megapixels are accepted: crop it or make it smaller"
+                    )
+                return plain_mode(file, path)
+    except (BasisError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BasisError(
+            f"{path} has more than {Image.MAX_IMAGE_PIXELS} pixels, which is not accepted"
+        ) from error
+    except Exception as error:  # decoders raise anything on broken bytes
+        raise BasisError(
+            f"{path} is not a picture that can be read ({type(error).__name__}); "
+            f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
+        ) from error
+
+
+@contextmanager
+def _quiet_decoder(kind: str | None) -> Iterator[None]:
+    """Keeps libtiff from writing to stderr what an exception says as well.
+
+    libtiff writes to the file descriptor itself, which belongs to the whole process: only one
+    thread at a time redirects it, and only while a TIFF is decoded.
+    """
+    if kind != "TIFF":
+        yield
+        return
+    with _stderr_lock, ExitStack() as stack:
+        try:
+            sys.stderr.flush()
+            saved = os.dup(2)
+        except (AttributeError, OSError, ValueError):  # there is no stderr
+            yield
+            return
+        stack.callback(os.close, saved)
+        stack.callback(os.dup2, saved, 2)
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+
+
+# Folders of pictures.
 
 
 def find_pictures(folder: Path) -> list[Path]:
-    """Image files below a folder, sorted; hidden ones are left out."""
+    """Picture files below a folder, sorted, without hidden ones."""
     found: list[Path] = []
     seen: set[str] = set()
     for here, folders, files in os.walk(folder, followlinks=True):
-        # links to folders are common in data sets, and may lead in circles
+        # links to folders are common in data sets, and may form circles
         real = os.path.realpath(here)
         if real in seen:
             folders.clear()
@@ -213,14 +193,14 @@ def read_folder(
 ) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
     """Images (n, c, h, w), labels and classes of the pictures in a folder, sorted by path.
 
-    Where every picture lies in a sub-folder, the first-level sub-folders are the classes. Grey and
-    colour mixed come out as colour.
+    If every picture is in a sub-folder, the first-level sub-folders are the classes. Grey and color
+    mixed become color.
     """
-    folder = split_folder(folder, split)
-    paths = [path for path in find_pictures(folder) if not _is_overview(path)]
+    folder = _split_folder(folder, split)
+    paths = [path for path in find_pictures(folder) if not _is_panel(path)]
     if not paths:
         raise BasisError(
-            f"{folder} holds no images; accepted: files ending in {', '.join(PICTURES)}"
+            f"{folder} contains no images; accepted: files ending in {', '.join(PICTURES)}"
         )
     stacked = stack_pictures(((path, open_bytes(path)) for path in paths), size, channels)
 
@@ -232,18 +212,10 @@ def read_folder(
     return stacked, labels, classes
 
 
-def _is_overview(path: Path) -> bool:
-    """Whether a picture is a panel that `separate`, `colorize` or `sample` wrote by a record."""
-    stem, dash, kind = path.stem.rpartition("-")
-    return kind in ("panel", "states", "samples") and (
-        path.with_name(f"{stem}{dash}run.json").is_file()
-    )
-
-
 def stack_pictures(
     pictures: Iterable[tuple[Path, Image.Image]], size: int | None, channels: int | None
 ) -> Tensor:
-    """Named pictures as (n, c, h, w): cropped and scaled to `size`, or of one size already."""
+    """Named pictures as uint8 (n, c, h, w): cropped and resized to `size`, or all of one size."""
     images: list[Tensor] = []
     first = Path()
     for path, picture in pictures:
@@ -251,11 +223,12 @@ def stack_pictures(
             picture = picture.convert("L" if channels == 1 else "RGB")
         if size is not None:
             picture = square(picture, size)
-        image = torch.from_numpy(picture_pixels(picture))
+        image = picture_tensor(picture)
         first = first if images else path
         if images and image.shape[1:] != images[0].shape[1:]:
+            have, need = (f"{x.shape[2]}x{x.shape[1]}" for x in (image, images[0]))
             raise BasisError(
-                f"{path} is {_size(image)} pixels and {first} is {_size(images[0])}; "
+                f"{path} is {have} pixels and {first} is {need}; "
                 "give a size (--size) to crop and resize all to"
             )
         images.append(image)
@@ -263,5 +236,20 @@ def stack_pictures(
     return torch.stack([to_channels(image, most) for image in images])
 
 
-def _size(image: Tensor) -> str:
-    return f"{image.shape[-1]}x{image.shape[-2]}"
+def _split_folder(folder: Path, split: Split) -> Path:
+    """The sub-folder of a split: `train`, or `test` else `val`; the folder itself without any."""
+    present = [name for name in SPLITS if (folder / name).is_dir()]
+    for name in ("train",) if split == "train" else ("test", "val"):
+        if name in present:
+            return folder / name
+    if not present:
+        return folder
+    raise BasisError(f"{folder} has no {split} images, only {' and '.join(present)}")
+
+
+def _is_panel(path: Path) -> bool:
+    """Whether a picture is a panel that `separate`, `colorize` or `sample` wrote."""
+    stem, dash, kind = path.stem.rpartition("-")
+    return kind in ("panel", "states", "samples") and (
+        path.with_name(f"{stem}{dash}run.json").is_file()
+    )

@@ -26,7 +26,7 @@ from basis.priors.card import Card
 from basis.priors.denoiser import DenoiserPrior, network_prior
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Prior
-from basis.signals.places import data_root
+from basis.signals.image_set import data_root
 from basis.store.folder import (
     CARD,
     WEIGHTS,

@@ -23,7 +23,7 @@ from basis.nn.kinds import describe_module, find_kind
 from basis.nn.ladder import Ladder
 from basis.plots.charts import new_figure, save_figure
 from basis.priors.prior import Prior
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 from basis.store.folder import save_prior
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig

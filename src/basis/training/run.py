@@ -24,7 +24,7 @@ from basis.nn.unet import UNet, VarianceHead
 from basis.priors.measured import measure_spectrum
 from basis.priors.prior import Prior
 from basis.settings import settings_from
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 from basis.store.folder import CARD, read_card, update_card
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 
 _PICTURE_SPREAD = 0.3
 """The standard deviation of pictures for which noise levels were chosen."""
