@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import basis
-from basis.plots import pictures_panel, states_panel, write_picture
+from basis.plots import pictures_panel, trajectory_panel, write_picture
 from basis.signals import load_images
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,7 +37,7 @@ def states(path: Path) -> None:
     plan = basis.Plan((basis.Round(1, sampler),), trajectory=levels)
     result = basis.separate(mixed, "mnist", method=plan)
     kept = {sigma: x[:, 0] for sigma, x in result.trajectory.items()}
-    write_picture(path, states_panel(result.observation, kept))
+    write_picture(path, trajectory_panel(result.observation, kept))
 
 
 def photos(path: Path) -> None:
@@ -49,12 +49,12 @@ def photos(path: Path) -> None:
 
 
 def colorize(path: Path) -> None:
-    """Five colorizations of each of four gray photos."""
+    """Five colorizations of each of four grey photos."""
     photos = load_images("cifar10", "test").floats(slice(4))
-    gray = photos.mean(dim=1, keepdim=True)
-    result = basis.colorize(gray, samples=5)
-    columns = [gray.expand_as(photos), *result.samples[:, :, 0].unbind(1), photos]
-    titles = ["gray", "1", "2", "3", "4", "5", "original"]
+    grey = photos.mean(dim=1, keepdim=True)
+    result = basis.colorize(grey, samples=5)
+    columns = [grey.expand_as(photos), *result.samples[:, :, 0].unbind(1), photos]
+    titles = ["grey", "1", "2", "3", "4", "5", "original"]
     write_picture(path, pictures_panel(torch.stack(columns, dim=1), titles))
 
 

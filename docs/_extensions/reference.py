@@ -5,6 +5,7 @@ Docstrings are plain text with names in single backticks, in which `*size` and |
 """
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import io
@@ -130,7 +131,11 @@ def plain(line: str) -> str:
 
 
 def prepare(app, what, name, obj, options, lines) -> None:
-    """Escapes docstrings before napoleon reads their sections."""
+    """Lists the settings of a class and escapes docstrings before napoleon reads their sections."""
+    if what == "class" and dataclasses.is_dataclass(obj):
+        described = [f for f in dataclasses.fields(obj) if f.metadata.get("help")]
+        if described:
+            lines += ["", "Args:", *(f"    {f.name}: {f.metadata['help']}" for f in described)]
     lines[:] = [plain(line) for line in lines]
 
 
