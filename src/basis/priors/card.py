@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from basis.errors import BasisError, one_line
+from basis.errors import BasisError
 
 ValueRange = tuple[float, float]
 """Smallest and largest value of a signal; one of them may be infinite."""
@@ -89,12 +89,21 @@ class Card:
         entries = {_PREVIOUS.get(key, key): value for key, value in entries.items()}
         if "low" in entries or "high" in entries:  # also of previous versions
             entries["value_range"] = [entries.pop("low", None), entries.pop("high", None)]
-        values = {
-            key: read(entries[key], f"{where}: {key}")
-            for key, read in _READERS.items()
-            if key in entries
-        }
-        card = cls(**values, more={k: v for k, v in entries.items() if k not in _READERS})
+        for key, (accepted, what) in _CHECKS.items():
+            value = entries.get(key)
+            empty = key not in entries or (value is None and key in _OPTIONAL)
+            if not empty and not accepted(value):
+                raise BasisError(f"{where}: {key} must be {what}, not {value!r:.60}")
+        values = {key: entries[key] for key in _CHECKS if key in entries}
+        if "value_range" in values:
+            values["value_range"] = check_value_range(
+                values["value_range"], f"{where}: value_range"
+            )
+        values["shape"] = tuple(values["shape"])
+        values["classes"] = tuple(values.get("classes", ()))
+        values["quality"] = tuple(values.get("quality", ()))
+        values["errors"] = {float(s): float(e) for s, e in values.get("errors", {}).items()}
+        card = cls(**values, more={k: v for k, v in entries.items() if k not in _CHECKS})
         if not 0 <= card.sigma_min <= card.sigma_max:
             raise BasisError(
                 f"{where}: noise levels must be 0 <= sigma_min <= sigma_max, not "
@@ -106,18 +115,16 @@ class Card:
 
     def to_dict(self) -> dict[str, Any]:
         """The entries as JSON holds them, from which `from_dict` makes the same card."""
-        entries = {key: getattr(self, key) for key in _READERS}
+        entries = {key: getattr(self, key) for key in _CHECKS}
         entries["shape"] = list(self.shape)
         entries["errors"] = {f"{sigma:g}": error for sigma, error in self.errors.items()}
         entries["classes"] = list(self.classes)
         entries["quality"] = [dict(row) for row in self.quality]
-        kept = {k: v for k, v in entries.items() if v not in (None, "", {}, [])}
-        range_ = self.value_range and [v if math.isfinite(v) else None for v in self.value_range]
-        return {
-            k: range_ if k == "value_range" else kept[k]
-            for k in _READERS
-            if k == "value_range" or k in kept
-        } | dict(self.more)
+        if self.value_range is not None:
+            entries["value_range"] = [v if math.isfinite(v) else None for v in self.value_range]
+        empty = (None, "", {}, [])
+        kept = {k: v for k, v in entries.items() if k == "value_range" or v not in empty}
+        return kept | dict(self.more)
 
 
 def check_value_range(value: Any, what: str) -> ValueRange | None:
@@ -140,102 +147,76 @@ def check_value_range(value: Any, what: str) -> ValueRange | None:
     return None if math.isinf(ends[0]) and math.isinf(ends[1]) else (ends[0], ends[1])
 
 
-def _optional(read: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    return lambda value, what: None if value is None else read(value, what)
-
-
-def _number(value: Any, what: str) -> float:
+def _is_number(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not -_LARGEST < value < _LARGEST:  # NaN is refused too
-        raise BasisError(f"{what} must be a number, not {value!r:.60}")
-    return value
+    return number and -_LARGEST < value < _LARGEST  # not NaN
 
 
-def _count(value: Any, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise BasisError(f"{what} must be a whole number, not {value!r:.60}")
-    return value
+def _is_count(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
 
 
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise BasisError(f"{what} must be text, not {value!r:.60}")
-    return value
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 200 and value.isprintable()
 
 
-def _name(value: Any, what: str) -> str:
-    if len(_text(value, what)) > 200 or not value.isprintable():
-        raise BasisError(
-            f"{what} must be one line of at most 200 printable characters, not {value!r:.60}"
-        )
-    return str(value)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BasisError(f"{what} must be an object of entries, not {value!r:.60}")
-    return value
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
-def _rows(value: Any, what: str) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list | tuple):
-        raise BasisError(f"{what} must be a list, not {value!r:.60}")
-    return tuple(_mapping(row, what) for row in value)
+def _is_shape(value: Any) -> bool:
+    sides = isinstance(value, list | tuple) and 1 <= len(value) <= 8
+    return sides and all(_is_count(v, 1) for v in value) and math.prod(value) <= _LARGEST_SIGNAL
 
 
-def _shape(value: Any, what: str) -> tuple[int, ...]:
-    whole = isinstance(value, list | tuple) and len(value) > 0
-    if not whole or any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in value):
-        raise BasisError(f"{what} must be [channels, sides...], not {value!r:.60}")
-    if len(value) > 8 or math.prod(value) > _LARGEST_SIGNAL:
-        raise BasisError(f"{what} must have at most 8 axes and 2^31 values, not {value!r:.60}")
-    return tuple(value)
-
-
-def _curve(value: Any, what: str) -> dict[float, float]:
+def _is_curve(value: Any) -> bool:
     try:
-        curve = {float(s): float(e) for s, e in _mapping(value, what).items()}
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BasisError(
-            f"{what} must map noise levels to numbers ({one_line(error, 80)})"
-        ) from error
-    if any(not (0 < s < _LARGEST and 0 < e < _LARGEST) for s, e in curve.items()):
-        raise BasisError(f"{what} must map positive noise levels to positive numbers")
-    return curve
+        curve = {float(s): float(e) for s, e in value.items()}
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return False
+    return all(0 < s < _LARGEST and 0 < e < _LARGEST for s, e in curve.items())
 
 
-def _names(value: Any, what: str) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or len(value) > 65_536:
-        raise BasisError(f"{what} must be a list of names, not {value!r:.60}")
-    names = tuple(_name(name, what) for name in value)
-    if len(set(names)) < len(names):
-        raise BasisError(f"{what} must differ from each other, not {value!r:.60}")
-    return names
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(_is_mapping(row) for row in value)
 
 
-# How each entry is read from JSON, in the order in which a card holds them.
-_READERS: dict[str, Callable[[Any, str], Any]] = {
-    "name": _name,
-    "title": _text,
-    "architecture": _mapping,
-    "shape": _shape,
-    "sigma_min": _number,
-    "sigma_max": _number,
-    "value_range": check_value_range,
-    "center": _optional(_number),
-    "std": _optional(_number),
-    "errors": _curve,
-    "classes": _names,
-    "data": _mapping,
-    "training": _mapping,
-    "parameters": _optional(_count),
-    "sha256": _text,
-    "license": _text,
-    "note": _text,
-    "quality": _rows,
-    "energies": _optional(_mapping),
-    "spectrum": _optional(_mapping),
+def _are_names(value: Any) -> bool:
+    names = isinstance(value, list | tuple) and len(value) <= 65_536 and all(map(_is_name, value))
+    return names and len(set(value)) == len(value)
+
+
+_OBJECT = (_is_mapping, "an object of entries")
+_NUMBER = (_is_number, "a number")
+_TEXT = (_is_text, "text")
+# What is accepted for each entry, in the order in which a card holds them.
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (_is_name, "one line of at most 200 printable characters"),
+    "title": _TEXT,
+    "architecture": _OBJECT,
+    "shape": (_is_shape, "[channels, sides...] with at most 8 axes and 2^31 values"),
+    "sigma_min": _NUMBER,
+    "sigma_max": _NUMBER,
+    "value_range": (lambda value: True, ""),  # see check_value_range
+    "center": _NUMBER,
+    "std": _NUMBER,
+    "errors": (_is_curve, "an object of positive noise levels and positive numbers"),
+    "classes": (_are_names, "a list of different names"),
+    "data": _OBJECT,
+    "training": _OBJECT,
+    "parameters": (_is_count, "a whole number"),
+    "sha256": _TEXT,
+    "license": _TEXT,
+    "note": _TEXT,
+    "quality": (_is_list, "a list of objects"),
+    "energies": _OBJECT,
+    "spectrum": _OBJECT,
 }
+_OPTIONAL = ("center", "std", "parameters", "energies", "spectrum")
 
 
 LIKELY = 0.03

@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from basis.errors import BasisError
 from basis.nn.kinds import find_kind
 from basis.nn.unet import ClassConditional, Denoiser, class_weights
-from basis.priors.card import Card
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.prior import Prior
-from basis.tensors import as_sigmas
+from basis.priors.prior import Prior, Range, Shape, check_answer, in_chunks
 
 
 class DenoiserPrior(Prior):
@@ -27,9 +25,10 @@ class DenoiserPrior(Prior):
             The module is neither frozen nor moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range it was trained on.
-        value_range, center, std, errors, card: As for `Prior`; values in [0, 1] by default.
+        value_range: As for `Prior`; [0, 1] by default.
         chunk: Signals per call of the network at most; larger batches are cut. A chunk that fits
             the cache is faster than a large one on a CPU.
+        settings: `center`, `std`, `errors` and `card`, as for `Prior`.
 
     It computes in its own precision and answers in that of its input.
     """
@@ -37,40 +36,37 @@ class DenoiserPrior(Prior):
     def __init__(
         self,
         module: nn.Module,
-        shape: tuple[int, ...],
+        shape: Shape,
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "denoiser",
-        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
-        center: float | None = None,
-        std: float | None = None,
-        errors: Mapping[float, float] | None = None,
-        card: Card | None = None,
+        value_range: Range | None = (0.0, 1.0),
         chunk: int = 256,
+        **settings: Any,
     ) -> None:
         super().__init__(
-            shape,
-            sigma_min,
-            sigma_max,
-            name=name,
-            value_range=value_range,
-            center=center,
-            std=std,
-            errors=errors,
-            card=card,
+            shape, sigma_min, sigma_max, name=name, value_range=value_range, **settings
         )
         self.module, self.chunk = module, chunk
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return self._apply_module(lambda x, s: (self.module(x, s),), x, sigma)[0]
+        return self._answers(lambda *piece: (self.module(*piece),), x, sigma)[0]
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         own = getattr(self.module, "moments", None)
         if own is None or getattr(self.module, "head", self.module) is None:
             return super().moments(x, sigma)
-        mean, variance = self._apply_module(own, x, sigma)
+        mean, variance = self._answers(own, x, sigma)
         return mean, variance
+
+    def _answers(
+        self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
+    ) -> list[Tensor]:
+        def checked(x: Tensor, sigma: Tensor) -> list[Tensor]:
+            return [check_answer(answer, x, self.name) for answer in call(x, sigma)]
+
+        return in_chunks(checked, self.module, x, sigma, self.chunk)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -111,29 +107,6 @@ class DenoiserPrior(Prior):
         prior.energies, prior.spectrum = self.energies, self.spectrum
         return prior.train(self.training)
 
-    def _apply_module(
-        self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
-    ) -> list[Tensor]:
-        """The network's answers in the precision of x, computed in chunks."""
-        p = next(self.module.parameters(), x)
-        own = x.to(p.dtype)
-        s = as_sigmas(sigma, own)
-        pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
-        answers = [[check_answer(out, p[0], self.name) for out in call(*p)] for p in pieces]
-        parts = zip(*answers, strict=True)
-        return [(part[0] if len(part) == 1 else torch.cat(part)).to(x.dtype) for part in parts]
-
-
-def check_answer(answer: object, x: Tensor, name: str) -> Tensor:
-    """The answer of a prior's function, checked to be a tensor of the shape of x."""
-    if not isinstance(answer, Tensor) or answer.shape != x.shape:
-        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise BasisError(
-            f"the function of prior {name!r} must return a tensor of shape {tuple(x.shape)}, "
-            f"not {found}"
-        )
-    return answer
-
 
 def network_prior(
     module: nn.Module, *args: Any, **settings: Any
@@ -145,8 +118,8 @@ def network_prior(
 
 def new_prior(
     kind: str,
-    shape: tuple[int, ...],
-    value_range: tuple[float | None, float | None] | None,
+    shape: Shape,
+    value_range: Range | None,
     std: float | None,
     sigma_min: float | None,
     sigma_max: float | None,

@@ -8,12 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.priors.denoiser import check_answer
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.prior import Function, Prior
+from basis.priors.prior import Function, Prior, Range, Shape, check_answer
 from basis.tensors import as_sigmas, per_item
-
-Pair = tuple[float | None, float | None]
 
 
 class Units:
@@ -24,7 +21,7 @@ class Units:
         model_range: The model's values for the two ends of the range; None if they are the same.
     """
 
-    def __init__(self, value_range: Pair | None, model_range: tuple[float, float] | None) -> None:
+    def __init__(self, value_range: Range | None, model_range: tuple[float, float] | None) -> None:
         self.offset, self.scale, self.low = 0.0, 1.0, 0.0
         if model_range is None:
             return
@@ -63,12 +60,12 @@ class FunctionPrior(Prior):
         self,
         function: Function,
         kind: str,
-        shape: tuple[int, ...],
+        shape: Shape,
         sigma_min: float,
         sigma_max: float,
         *,
         model_range: tuple[float, float] | None = None,
-        value_range: Pair | None = (0.0, 1.0),
+        value_range: Range | None = (0.0, 1.0),
         name: str = "function",
         **settings: Any,
     ) -> None:
@@ -107,12 +104,12 @@ class _LogProb:
 
 def prior_from_log_prob(
     function: Function,
-    shape: tuple[int, ...],
+    shape: Shape,
     sigma_min: float,
     sigma_max: float,
     *,
     model_range: tuple[float, float] | None = None,
-    value_range: Pair | None = (0.0, 1.0),
+    value_range: Range | None = (0.0, 1.0),
     **settings: Any,
 ) -> LikelihoodPrior:
     """A prior from log p_sigma(x); arguments as for `Prior.from_log_prob`."""

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from basis.errors import BasisError
 from basis.nn.ladder import Ladder, call_log_prob
 from basis.nn.variance import VarianceNetwork
-from basis.priors.card import Card
-from basis.priors.prior import Derived, Prior
+from basis.priors.prior import Derived, Prior, Range, Shape, in_chunks
 from basis.tensors import as_sigmas, per_item
 
 
@@ -22,17 +21,17 @@ class LikelihoodPrior(Prior):
 
     Args:
         model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
-            A model of one noise level may have `log_prob(x)` alone: set its attribute
-            `noise_conditioned` to False. Where it has a method `moments` (and its attribute `head`,
-            if it has one, is not None), that answers as for `DenoiserPrior`; where its `head` is a
-            `basis.nn.VarianceNetwork`, that answers for the variance. A mapping of noise levels to
-            such models is a `Ladder`. A module is taken as it is: neither frozen nor moved.
+            A model of one noise level may have `log_prob(x)` only: set its attribute
+            `noise_conditioned` to False. A method `moments` is used as by `DenoiserPrior`; a `head`
+            that is a `basis.nn.VarianceNetwork` provides the variance. A mapping of noise levels to
+            such models becomes a `Ladder`. A module is neither frozen nor moved.
         shape: (channels, *size).
-        sigma_min, sigma_max: The range of noise levels it answers for.
-        value_range, center, std, errors, card: As for `Prior`; values in [0, 1] by default.
-        chunk: Most signals per call.
+        sigma_min, sigma_max: The range of noise levels it was made for.
+        value_range: As for `Prior`; [0, 1] by default.
+        chunk: Signals per call at most.
+        settings: `center`, `std`, `errors` and `card`, as for `Prior`.
 
-    A score costs one pass forward and one backward: three evaluations by this package's count.
+    A score counts as three evaluations: one pass forward, and one backward for two.
     """
 
     cost = 3
@@ -40,28 +39,17 @@ class LikelihoodPrior(Prior):
     def __init__(
         self,
         model: nn.Module | Mapping[float, nn.Module] | Any,
-        shape: tuple[int, ...],
+        shape: Shape,
         sigma_min: float,
         sigma_max: float,
         *,
         name: str = "likelihood",
-        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
-        center: float | None = None,
-        std: float | None = None,
-        errors: Mapping[float, float] | None = None,
-        card: Card | None = None,
+        value_range: Range | None = (0.0, 1.0),
         chunk: int = 256,
+        **settings: Any,
     ) -> None:
         super().__init__(
-            shape,
-            sigma_min,
-            sigma_max,
-            name=name,
-            value_range=value_range,
-            center=center,
-            std=std,
-            errors=errors,
-            card=card,
+            shape, sigma_min, sigma_max, name=name, value_range=value_range, **settings
         )
         self.model = Ladder(model) if isinstance(model, Mapping) else model
         if not callable(getattr(self.model, "log_prob", None)):
@@ -70,7 +58,7 @@ class LikelihoodPrior(Prior):
 
     @property
     def module(self) -> Any:
-        """The model, under the name that trained priors share."""
+        """The model, by the name it has in a `DenoiserPrior`."""
         return self.model
 
     @property
@@ -80,24 +68,20 @@ class LikelihoodPrior(Prior):
 
     @property
     def _switch_level(self) -> float:
-        # What a network beside the density knows is in the variance alone: the gradient has nothing
-        # of it, and following that at small noise was measured to lose what was found.
-        beside = isinstance(getattr(self.model, "head", None), VarianceNetwork)
-        own = 0.0 if beside else super()._switch_level
+        # The gradient of a density with a variance network is less accurate at small noise than its
+        # moments: following it alone was measured to make results worse.
+        separate = isinstance(getattr(self.model, "head", None), VarianceNetwork)
+        own = 0.0 if separate else super()._switch_level
         return float(getattr(self.model, "switch_level", own))
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        own = self._own(x)
-        s = as_sigmas(sigma, own)
         with torch.no_grad():
-            pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
-            return torch.cat([call_log_prob(self.model, *p) for p in pieces]).to(x.dtype)
+            return in_chunks(
+                lambda *piece: (call_log_prob(self.model, *piece),), self, x, sigma, self.chunk
+            )[0]
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        own = self._own(x)
-        s = as_sigmas(sigma, own)
-        pieces = zip(own.split(self.chunk), s.split(self.chunk), strict=True)
-        return torch.cat([self._gradient(*p) for p in pieces]).to(x.dtype)
+        return in_chunks(lambda *piece: (self._gradient(*piece),), self, x, sigma, self.chunk)[0]
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return x + per_item(sigma, x).square() * self.score(x, sigma)
@@ -106,22 +90,33 @@ class LikelihoodPrior(Prior):
         own = getattr(self.model, "moments", None)
         head = getattr(self.model, "head", self.model)
         if isinstance(head, VarianceNetwork):
-            own = self._beside
+            own = self._with_head
         if own is None or head is None:
             return super().moments(x, sigma)
-        mine = self._own(x)
-        s = as_sigmas(sigma, mine)
-        pieces = zip(mine.split(self.chunk), s.split(self.chunk), strict=True)
-        mean, variance = (
-            torch.cat(parts) for parts in zip(*(own(*p) for p in pieces), strict=True)
-        )
-        return mean.to(x.dtype), variance.to(x.dtype)
+        mean, variance = in_chunks(own, self, x, sigma, self.chunk)
+        return mean, variance
 
-    def _beside(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean by the gradient, and the variance by the network beside it."""
+    def loss(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The training loss of clean signals, a differentiable scalar.
+
+        It is the code length in nats per value at random noise levels. For an unnormalized density
+        (one with `slopes`, such as "energy") it is the denoising loss of its gradient.
+
+        Shapes:
+            x: (batch, channels, *size), values in the prior's range.
+        """
+        self.check_signals(x)
+        clean, noisy, sigma = self._noisy(x, generator)
+        if hasattr(self.model, "slopes"):
+            slope, _ = self.model.slopes(noisy, sigma.log())
+            denoised = noisy + per_item(sigma, x).square() * slope
+            return self._weighted_error(denoised, clean, sigma)
+        return -call_log_prob(self.model, noisy, sigma).mean() / x[0].numel()
+
+    def _with_head(self, x: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean by the gradient, and the variance by the network for it."""
         mean = x + per_item(sigma, x).square() * self._gradient(x, sigma)
-        head: VarianceNetwork = self.model.head  # type: ignore[assignment]
-        return mean, head(x, sigma)
+        return mean, self.model.head(x, sigma)
 
     def _gradient(self, x: Tensor, sigma: Tensor) -> Tensor:
         # Separations run in inference mode, where nothing can be differentiated.
@@ -131,26 +126,22 @@ class LikelihoodPrior(Prior):
             (gradient,) = torch.autograd.grad(total, point)
         return gradient
 
-    def _own(self, x: Tensor) -> Tensor:
-        p = next(self.parameters(), None)
-        return x if p is None else x.to(p.dtype)
-
 
 _WIDEST = 40.0
-"""Spreads of the data beside which noise is so large that the noisy data is Gaussian."""
+"""The noise level, in units of std, at which the noisy data is taken to be Gaussian."""
 _NUDGE = 0.02
-"""Length of a difference that stands for a derivative, in sigma."""
+"""Length of the finite differences, in units of sigma."""
 
 
 class FlowLikelihood(Derived):
-    """A prior with log p by the probability flow: what it answers otherwise is the prior's own.
+    """A prior with log p by the probability flow; everything else is that of the prior.
 
     With t = log(sigma), x moves by dx/dt = x - denoise(x, sigma), and log p falls by the trace of
     I minus the denoiser's Jacobian, up to the largest noise level, where the noisy data is taken to
-    be Gaussian with the mean and trace that the denoiser has there. The trace is estimated by
-    Hutchinson's probes, the same for all signals, so that their errors cancel in part where signals
-    are compared; or exactly, at the cost of one probe per value. Derivatives are differences of
-    two answers, so that any prior will do, of any library.
+    be Gaussian with the mean and trace of the denoiser there. The trace is estimated with random
+    probes (Hutchinson), the same for all signals, so that their errors partly cancel when signals
+    are compared; or exactly, with one probe per value. Derivatives are finite differences, which
+    works for any prior of any library.
 
     Args:
         prior: The prior.
@@ -172,7 +163,7 @@ class FlowLikelihood(Derived):
 
     @property
     def module(self) -> object:
-        """The prior's network, where it has one."""
+        """The prior's network, or None."""
         return getattr(self.prior, "module", None)
 
     @property
@@ -196,7 +187,7 @@ class FlowLikelihood(Derived):
             raise BasisError("the probability flow starts at a noise level above 0")
         probes = self._probes(x)
         first = s.log()
-        # Beyond its own levels a prior is not asked, however small the spread.
+        # The prior is not evaluated beyond its own levels.
         top = first.clamp_min(math.log(min(self.sigma_max, _WIDEST * self.std)))
         step = (top - first) / self.steps
         gained = torch.zeros_like(first)
@@ -237,7 +228,7 @@ class FlowLikelihood(Derived):
         """Signals e, (1, *shape), with mean e e^T = I."""
         count = math.prod(self.shape)
         if self.probes is None:
-            # All of one length, so that a difference is as long as that of a random probe.
+            # Of the same length as a random probe.
             rows = torch.eye(count) * math.sqrt(count)
         else:
             generator = torch.Generator().manual_seed(self.seed)
@@ -246,6 +237,6 @@ class FlowLikelihood(Derived):
 
 
 def with_likelihood(priors: Sequence[Prior]) -> list[Prior]:
-    """The priors, those without a likelihood dressed in a `FlowLikelihood`, equal ones alike."""
-    dressed = {id(p): p if p.has_likelihood else FlowLikelihood(p) for p in priors}
-    return [dressed[id(p)] for p in priors]
+    """The priors, each without a likelihood in a `FlowLikelihood`; equal ones stay equal."""
+    found = {id(p): p if p.has_likelihood else FlowLikelihood(p) for p in priors}
+    return [found[id(p)] for p in priors]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from basis.priors.likelihood import LikelihoodPrior
 
 Function = Callable[[Tensor, Tensor], Tensor]
+Shape = tuple[int, ...]
+Range = tuple[float | None, float | None]
 _FOCUS, _WIDTH = -0.5, 1.2  # mean and deviation of log(sigma / std) in the training loss
 
 
@@ -68,7 +70,7 @@ class Prior(nn.Module, ABC):
         sigma_max: float,
         *,
         name: str = "prior",
-        value_range: tuple[float | None, float | None] | None = None,
+        value_range: Range | None = None,
         center: float | None = None,
         std: float | None = None,
         errors: Mapping[float, float] | None = None,
@@ -117,13 +119,7 @@ class Prior(nn.Module, ABC):
         )
 
     @staticmethod
-    def from_pretrained(
-        source: str | Path,
-        revision: str | None = None,
-        *,
-        root: str | Path | None = None,
-        device: torch.device | str = "cpu",
-    ) -> Prior:
+    def from_pretrained(source: str | Path, revision: str | None = None, **settings: Any) -> Prior:
         """Loads a prior by name, from a folder, or from the model hub.
 
         Args:
@@ -131,21 +127,17 @@ class Prior(nn.Module, ABC):
                 diffusers pipeline; or owner/name on the model hub (needs huggingface_hub). Classes
                 may follow a colon, "cifar10:cat,dog", as for `condition`.
             revision: The commit, tag or branch of a model on the hub.
-            root: The data folder whose `priors` folder is searched after the shipped priors.
-            device: "cpu", "cuda", or "auto" for a GPU if there is one.
+            settings: `root`, the data folder whose `priors` folder is searched after the shipped
+                priors; `device`, "cpu", "cuda" or "auto"; `dtype`.
         """
         from basis.store.loading import load_prior
 
         wanted = source if revision is None else f"hf:{source}@{revision}"
-        return load_prior(wanted, root=root, device=device)
+        return load_prior(wanted, **settings)
 
     @staticmethod
     def from_denoiser(
-        function: Function,
-        shape: tuple[int, ...],
-        sigma_min: float,
-        sigma_max: float,
-        **settings: Any,
+        function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> FunctionPrior:
         """A prior from a function E[clean | noisy] of (x, sigma); settings of `FunctionPrior`."""
         from basis.priors.functions import FunctionPrior
@@ -154,11 +146,7 @@ class Prior(nn.Module, ABC):
 
     @staticmethod
     def from_score(
-        function: Function,
-        shape: tuple[int, ...],
-        sigma_min: float,
-        sigma_max: float,
-        **settings: Any,
+        function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> FunctionPrior:
         """A prior from a function grad log p_sigma of (x, sigma); settings of `FunctionPrior`."""
         from basis.priors.functions import FunctionPrior
@@ -167,16 +155,11 @@ class Prior(nn.Module, ABC):
 
     @staticmethod
     def from_log_prob(
-        function: Function,
-        shape: tuple[int, ...],
-        sigma_min: float,
-        sigma_max: float,
-        **settings: Any,
+        function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> LikelihoodPrior:
-        """A prior from a differentiable log p_sigma(x) of (x, sigma), in nats, (batch,).
+        """A prior from a differentiable function log p_sigma(x) of (x, sigma), (batch,), in nats.
 
-        `model_range` is a setting as for `FunctionPrior`; the others are those of
-        `LikelihoodPrior`.
+        The settings are `model_range` of `FunctionPrior` and those of `LikelihoodPrior`.
         """
         from basis.priors.functions import prior_from_log_prob
 
@@ -186,42 +169,37 @@ class Prior(nn.Module, ABC):
     def from_diffusers(
         source: Any, scheduler: Any = None, *, revision: str | None = None, **settings: Any
     ) -> DenoiserPrior:
-        """A prior from a diffusers pipeline: see `basis.adapters.from_diffusers`.
+        """A prior from a diffusers pipeline, its folder, or a model and its scheduler.
 
-        Args:
-            source: A pipeline, its folder, a model, or with `revision` a name on the model hub.
-            scheduler: The model's scheduler, if the source is a model.
-            revision: The commit, tag or branch of a model on the hub.
-            settings: `size`, `model_range`, `name`, `chunk`.
+        With a `revision`, `source` is a name on the model hub. Settings as for
+        `basis.adapters.from_diffusers`.
         """
         from basis.adapters.diffusers import from_diffusers
 
         if revision is not None:
             from basis.store.loading import fetch
 
-            settings.setdefault("name", str(source).rsplit("/", 1)[-1])
+            settings = {"name": str(source).rsplit("/", 1)[-1], **settings}
             source = fetch(str(source), revision)
         return from_diffusers(source, scheduler, **settings)
 
     @staticmethod
-    def from_azula(denoiser: Any, shape: tuple[int, ...], **settings: Any) -> DenoiserPrior:
-        """A prior from an azula denoiser: see `basis.adapters.from_azula`."""
+    def from_azula(denoiser: Any, shape: Shape, **settings: Any) -> DenoiserPrior:
+        """A prior from an azula denoiser; settings as for `basis.adapters.from_azula`."""
         from basis.adapters.azula import from_azula
 
         return from_azula(denoiser, shape, **settings)
 
     @staticmethod
-    def from_ncsn(
-        checkpoint: str | Path, config: str | Path | None = None, **settings: Any
-    ) -> DenoiserPrior:
-        """A prior from a published NCSN checkpoint: see `basis.adapters.from_ncsn`."""
+    def from_ncsn(checkpoint: str | Path, **settings: Any) -> DenoiserPrior:
+        """A prior from a published checkpoint; settings as for `basis.adapters.from_ncsn`."""
         from basis.adapters.ncsn import from_ncsn
 
-        return from_ncsn(checkpoint, config, **settings)
+        return from_ncsn(checkpoint, **settings)
 
     @staticmethod
     def from_glow(checkpoints: Any, **settings: Any) -> LikelihoodPrior:
-        """A prior from published Glow checkpoints: see `basis.adapters.from_glow`."""
+        """A prior from published checkpoints; settings as for `basis.adapters.from_glow`."""
         from basis.adapters.glow import from_glow
 
         return from_glow(checkpoints, **settings)
@@ -229,8 +207,8 @@ class Prior(nn.Module, ABC):
     @staticmethod
     def new(
         kind: str,
-        shape: tuple[int, ...],
-        value_range: tuple[float | None, float | None] | None = (0.0, 1.0),
+        shape: Shape,
+        value_range: Range | None = (0.0, 1.0),
         *,
         std: float | None = None,
         sigma_min: float | None = None,
@@ -311,9 +289,11 @@ class Prior(nn.Module, ABC):
         """
         self.check_signals(x)
         clean, noisy, sigma = self._noisy(x, generator)
-        error = (self.denoise(noisy, sigma) - clean).square()
+        return self._weighted_error(self.denoise(noisy, sigma), clean, sigma)
+
+    def _weighted_error(self, denoised: Tensor, clean: Tensor, sigma: Tensor) -> Tensor:
         weight = (sigma.square() + self.std**2) / (sigma * self.std).square()
-        return (per_item(weight, x) * error).mean()
+        return (per_item(weight, clean) * (denoised - clean).square()).mean()
 
     def _noisy(self, x: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
         """Clean signals, noisy ones and their noise levels, for the loss."""
@@ -453,6 +433,34 @@ class Derived(Prior):
     @property
     def _switch_level(self) -> float:
         return self.prior._switch_level
+
+
+def in_chunks(
+    call: Callable[[Tensor, Tensor], Sequence[Tensor]],
+    model: nn.Module,
+    x: Tensor,
+    sigma: Tensor | float,
+    size: int,
+) -> list[Tensor]:
+    """The answers of a model of (x, sigma), called with `size` items at most.
+
+    It is called in the precision of its first parameter; the answers have that of x.
+    """
+    own = x.to(next(model.parameters(), x).dtype)
+    pieces = zip(own.split(size), as_sigmas(sigma, own).split(size), strict=True)
+    answers = zip(*(call(*piece) for piece in pieces), strict=True)
+    return [(part[0] if len(part) == 1 else torch.cat(part)).to(x.dtype) for part in answers]
+
+
+def check_answer(answer: object, x: Tensor, name: str) -> Tensor:
+    """The answer of a prior's function, checked to be a tensor of the shape of x."""
+    if not isinstance(answer, Tensor) or answer.shape != x.shape:
+        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise BasisError(
+            f"the function of prior {name!r} must return a tensor of shape {tuple(x.shape)}, "
+            f"not {found}"
+        )
+    return answer
 
 
 def interpolate(curve: Mapping[float, float], sigma: float) -> float:
