@@ -151,6 +151,8 @@ def check_alphas(
         raise BasisError(f"alphas must be numbers, None or 'unknown', not {alphas!r}")
     if mixing is not None and alphas is not None:
         raise BasisError("give alphas or mixing, not both")
+    if mixing is not None and not isinstance(mixing, Mixing):
+        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
     if sources == "unknown":
         if alphas is not None or mixing is not None or priors > 1:
             raise BasisError(
@@ -189,8 +191,6 @@ def make_mixing(
     """
     if mixing is None:
         mixing = mixtures(alphas) if is_rows(alphas) else mixture(alphas)
-    elif not isinstance(mixing, Mixing):
-        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
     if mask is not None:
         mixing = mixing.replace(mask=_read_mask(mask))
     if isinstance(noise, str | bool) or noise is None:

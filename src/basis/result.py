@@ -215,8 +215,14 @@ class Result:
         return save_result(self, folder, record)
 
     def reordered(self, truth: Tensor) -> Result:
-        """The result with its sources in the order that fits the true sources best."""
-        order = metrics.best_permutation(-metrics.squared_distances(self.sources, truth))
+        """The result with exchangeable sources in the order that fits the true sources best."""
+        per_item = isinstance(self.mixing, PerItemMixing)
+        priors = self.settings["priors"]
+        alike = torch.tensor([[a == b for b in priors] for a in priors])
+        allowed = alike if per_item else self.exchangeable  # each source brings its alpha along
+        distance = metrics.squared_distances(self.sources, truth)
+        distance = distance + (distance.sum() + 1) * (~allowed).to(distance)
+        order = metrics.best_permutation(-distance)
 
         def sort(x: Tensor | None, samples: bool = False) -> Any:
             if x is None:
@@ -225,7 +231,6 @@ class Result:
             return torch.stack([one[:, o] if samples else one[o] for one, o in rows])
 
         alphas = sort(self.alphas)
-        per_item = isinstance(self.mixing, PerItemMixing)
         return replace(
             self,
             sources=sort(self.sources),
@@ -319,7 +324,7 @@ def save_result(result: Result, folder: str | Path, record: Mapping[str, Any]) -
     }
     scores = _scores(result)
     if scores is not None:
-        entries["psnr"] = vars(metrics.summarize(scores))
+        entries[scores[0].lower()] = vars(metrics.summarize(scores[1]))
     run.finish(entries)
     return Path(folder)
 
@@ -345,8 +350,8 @@ def item_records(result: Result) -> list[dict[str, Any]]:
             ]
     scores = _scores(result)
     if scores is not None:
-        for row, score in zip(rows, scores.tolist(), strict=True):
-            row["psnr"] = score
+        for row, score in zip(rows, scores[1].tolist(), strict=True):
+            row[scores[0].lower()] = score
     return rows
 
 
@@ -360,7 +365,7 @@ def summary(result: Result) -> list[str]:
     ]
     scores = _scores(result)
     if scores is not None:
-        lines.append(f"PSNR {metrics.summarize(scores)} dB")
+        lines.append(f"{scores[0]} {metrics.summarize(scores[1])} dB")
     if result.alphas is not None and (result.identifiable is not None or result.counts is not None):
         for name, alphas in list(zip(result.item_names, result.alphas.tolist(), strict=True)):
             found = [a for a in alphas if a]
@@ -396,9 +401,11 @@ def summary(result: Result) -> list[str]:
     return lines
 
 
-def _scores(result: Result) -> Tensor | None:
-    """The PSNR of every item in dB, if the true sources and the value range are known."""
+def _scores(result: Result) -> tuple[str, Tensor] | None:
+    """PSNR, or SNR for unbounded signals, of every item in dB, if the true sources are known."""
     low, high = result.value_range
-    if result.truth is None or low is None or high is None:
+    if result.truth is None:
         return None
-    return metrics.psnr(result.sources, result.truth, (low, high), permute=True)
+    if low is None or high is None:
+        return "SNR", metrics.snr(result.sources, result.truth)
+    return "PSNR", metrics.psnr(result.sources, result.truth, (low, high))
