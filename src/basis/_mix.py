@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,13 +38,13 @@ _REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
 
 
 def mix(
-    sources: Sequence[Any],
+    sources: Tensor | Sequence[Any],
     alphas: Sequence[float] | None = None,
     *,
     noise: float = 0.0,
     clip: bool = False,
     seed: int = 0,
-    root: str | os.PathLike[str] | None = None,
+    root: str | Path | None = None,
 ) -> Observation:
     """Adds sources to a mixture: sum_i alpha_i x_i.
 
@@ -81,7 +80,7 @@ def mix(
 
 
 def test_mixtures(
-    data: str | os.PathLike[str] | ImageSet = "sample",
+    data: str | Path | ImageSet = "sample",
     count: int = 6,
     *,
     sources: int = 2,
@@ -89,7 +88,7 @@ def test_mixtures(
     protocol: Protocol = "agnostic",
     noise: float = 0.0,
     seed: int = 0,
-    root: str | os.PathLike[str] | None = None,
+    root: str | Path | None = None,
 ) -> Observation:
     """Mixtures of random test images of a data set, by the protocol of the paper's tables.
 
@@ -103,7 +102,7 @@ def test_mixtures(
         seed: The seed of the draw and of the noise.
         root: The data folder.
     """
-    images = load_images(data, "test", root=root) if isinstance(data, str | os.PathLike) else data
+    images = load_images(data, "test", root=root) if isinstance(data, str | Path) else data
     k = sources if alphas is None else len(alphas)
     pairs = draw_pairs(images, count, k=k, protocol=protocol, seed=seed)
     return mix(pairs.sources, alphas, noise=noise, seed=seed)
@@ -121,7 +120,7 @@ def add_noise(observation: Tensor, noise: float, seed: int) -> Tensor:
     return observation + noise * normal if noise else observation
 
 
-def _source(source: Any, root: str | os.PathLike[str] | None) -> Tensor:
+def _source(source: Any, root: str | Path | None) -> Tensor:
     """One source, (channels, *size)."""
     found = _REFERENCE.fullmatch(source) if isinstance(source, str) else None
     if found and not Path(source).exists():
@@ -137,7 +136,7 @@ def _source(source: Any, root: str | os.PathLike[str] | None) -> Tensor:
 
 
 def _name(source: Any) -> str:
-    return str(source) if isinstance(source, str | os.PathLike) else "an array"
+    return str(source) if isinstance(source, str | Path) else "an array"
 
 
 @dataclass(frozen=True)

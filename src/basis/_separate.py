@@ -154,7 +154,7 @@ def separate_batch(
     check_count("batch_size", batch_size)
     check_count("workers", workers)
     priors = load_priors(prior, device)
-    parts = list(observation) if isinstance(observation, list | tuple) else [observation]
+    parts: list[Any] = list(observation) if isinstance(observation, list | tuple) else [observation]
     parts = [read(part) if isinstance(part, str | os.PathLike) else part for part in parts]
     own = [p.alphas for p in parts if isinstance(p, Observation) and p.alphas is not None]
     own_alphas = own[0].tolist() if own else None
@@ -165,7 +165,9 @@ def separate_batch(
         raise BasisError("unknown alphas need a plain mixture: leave out mask and noise")
     known: Any = alphas if wanted is None else [1.0 if a is None else a for a in wanted]
     shape = priors[0].shape
-    fitted = make_mixing([1.0] if count_unknown else known, mixing, mask, noise, shape)
+    fitted = make_mixing(
+        [1.0] * MOST_SOURCES if count_unknown else known, mixing, mask, noise, shape
+    )
     given = as_observation(parts, fitted.observed_shape(shape), priors[0].value_range)
     m = given.values
     if is_rows(alphas):

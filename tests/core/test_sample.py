@@ -22,9 +22,7 @@ def test_samples_have_the_distribution_of_the_prior(two_greys):
 
 
 def test_a_sample_depends_only_on_seed_and_index(two_greys):
-    few, many = (
-        basis.sample(two_greys, n, steps=5, batch_size=b) for n, b in ((3, 2), (5, 5))
-    )
+    few, many = (basis.sample(two_greys, n, steps=5, batch_size=b) for n, b in ((3, 2), (5, 5)))
     assert torch.equal(few, many[:3])
     assert not torch.equal(few, basis.sample(two_greys, 3, steps=5, seed=1))
     seen = []

@@ -1,5 +1,3 @@
-"""Draws that say how sure an answer is: order, mean, deviation, intervals and modes."""
-
 import dataclasses
 
 import pytest
@@ -9,16 +7,9 @@ from basis._separate import separate
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
 from basis.priors.gaussian import GaussianMixture
+from basis.samplers.gibbs import Gibbs
 from basis.search.ranking import align
 from basis.search.uncertainty import central_interval, find_modes
-
-
-@pytest.fixture
-def bumps():
-    """Two pictures far apart, each a little uncertain."""
-    pictures = torch.zeros(2, 1, 2, 2, dtype=torch.float64)
-    pictures[0, 0, 0], pictures[1, 0, 1] = 3.0, 3.0
-    return GaussianMixture(pictures, torch.tensor([0.04, 0.04], dtype=torch.float64))
 
 
 def exact(mean, m, variance=0.04):
@@ -26,13 +17,13 @@ def exact(mean, m, variance=0.04):
     return mean + (m - mean.sum(dim=0)) / 2, (variance / 2) ** 0.5
 
 
-@pytest.mark.parametrize("how", [{"sampler": "gibbs"}, {"effort": "fast"}])
+@pytest.mark.parametrize("how", [{"method": "gibbs"}, {"method": "fast"}])
 def test_draws_in_either_order_are_put_in_one(bumps, how):
     """With one prior and equal weights either order is as probable; deviations must not see it."""
     pictures = bumps.means.view(2, 1, 2, 2)
     m = pictures.sum(dim=0)[None] + 0.1
     r = separate(m, bumps, samples=64, seed=3, **how)
-    assert r.samples.shape == (1, 64, 2, 1, 2, 2) and r.drawn
+    assert r.samples.shape == (1, 64, 2, 1, 2, 2)
     for draw in r.samples[0]:
         assert torch.equal(align(draw[None], r.sources, r.exchangeable)[0], draw)
     order = [0, 1] if r.sources[0, 0, 0, 0, 0] > 1.5 else [1, 0]
@@ -44,7 +35,7 @@ def test_draws_in_either_order_are_put_in_one(bumps, how):
     assert len(r.modes[0]) == 1 and r.modes[0][0].weight == 1
 
 
-@pytest.mark.parametrize("how", [{"sampler": "gibbs"}, {"effort": 700}])
+@pytest.mark.parametrize("how", [{"method": "gibbs"}, {"method": 700}])
 def test_a_prior_per_source_keeps_its_order(bumps, how):
     """Each prior knows one of the pictures: draws come in the order of the priors."""
     pictures = bumps.means.view(2, 1, 2, 2)
@@ -68,7 +59,7 @@ def test_alternatives_have_their_weights():
     weights = torch.tensor([3.0, 1.0, 1.0, 1.0], dtype=torch.float64)
     prior = GaussianMixture(pictures, torch.full((4,), 0.01, dtype=torch.float64), weights)
     m = pictures[:2].sum(dim=0)[None]
-    r = separate(m, prior, sampler="gibbs", steps=200, samples=96, seed=0)
+    r = separate(m, prior, method=Gibbs(steps=200), samples=96, seed=0)
     (modes,) = r.modes
     assert len(modes) == 2 and sum(mode.weight for mode in modes) == pytest.approx(1)
     # Every draw counted by itself; how well `gibbs` finds the true 0.75 is tested elsewhere.
@@ -108,28 +99,24 @@ def test_intervals_cover_a_further_draw(count, level):
     assert level - 0.015 < covered < level + (0.05 if count < 19 else 0.015)
 
 
-def test_what_has_no_deviation_says_so(bumps):
+def test_without_samples_there_are_no_statistics(bumps):
     m = bumps.means.view(2, 1, 2, 2).sum(dim=0)[None]
-    one = separate(m, bumps, sampler="gibbs")
-    searched = separate(m, bumps, effort="fast")
-    assert not searched.drawn and one.drawn and len(searched.modes[0]) == 1
-    for r in (one, searched):
-        with pytest.raises(BasisError, match=r"samples=20"):
-            r.std  # noqa: B018
-        with pytest.raises(BasisError, match=r"samples=20"):
+    for r in (separate(m, bumps, method=m_) for m_ in ("gibbs", "fast")):
+        assert r.samples is r.mean is r.std is r.modes is None
+        with pytest.raises(BasisError, match="samples=20"):
             r.interval(0.9)
-    two = separate(m, bumps, sampler="gibbs", samples=2)
+    two = separate(m, bumps, method="gibbs", samples=2)
     with pytest.raises(BasisError, match="between 0 and 1"):
         two.interval(1.0)
 
 
 def test_draws_leave_the_search_as_it_is(bumps):
     m = bumps.means.view(2, 1, 2, 2).sum(dim=0)[None]
-    alone = separate(m, bumps, effort="fast")
-    beside = separate(m, bumps, effort="fast", samples=3)
+    alone = separate(m, bumps, method="fast")
+    beside = separate(m, bumps, method="fast", samples=3)
     assert torch.equal(alone.sources, beside.sources)
-    assert (beside.spent == alone.spent + 3 * 2 * 99).all()
-    assert beside.settings["sampler"]["draws"]["chains"] == 3
+    assert (beside.item_evaluations == alone.item_evaluations + 3 * 2 * 99).all()
+    assert beside.settings["method"]["posterior"]["chains"] == 3
 
 
 def test_the_same_weights_loaded_twice_are_exchangeable(tiny_prior, tmp_path):
