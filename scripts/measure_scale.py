@@ -41,8 +41,7 @@ def workers(args: argparse.Namespace) -> dict[str, Any]:
 def _job_seconds(args: argparse.Namespace, count: int) -> tuple[float, float]:
     """Seconds of a job with so many workers: in all, and from when its shards were handed out."""
     from basis._mix import draw_pairs
-    from basis.jobs.job import separate_job
-    from basis.jobs.job import ShardProgress
+    from basis.jobs.job import ShardProgress, separate_job
     from basis.signals.datasets import load_images
 
     mixtures = draw_pairs(load_images("sample"), args.count, seed=args.seed).sources.sum(dim=1)
@@ -128,7 +127,7 @@ def _training_rate(args: argparse.Namespace, starter: list[str], threads: str) -
     from basis.training.state import read_state
 
     with tempfile.TemporaryDirectory() as place:
-        words = ["train", "--data", args.data, "--images", args.images, "--batch", args.batch,
+        words = ["train", "--data", args.data, "--images", args.images, "--batch-size", args.batch,
                  "--held-out", 64, "--variance-images", 0, "--threads", threads,
                  "--out", Path(place, "run")]  # fmt: skip
         own = {**os.environ, "OMP_NUM_THREADS": threads}
@@ -138,7 +137,7 @@ def _training_rate(args: argparse.Namespace, starter: list[str], threads: str) -
         )  # fmt: skip
         state = read_state(Path(place, "run"))
         assert state is not None
-        return args.images / float(state[0]["seconds"])
+        return args.images / float(state[0].seconds)
 
 
 def main() -> int:

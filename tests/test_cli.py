@@ -109,7 +109,7 @@ def test_evaluate_writes_its_figures(tmp_path, capsys):
 
 def test_a_run_named_as_the_prior_it_began_from_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["train", "--data", "sample", "--init", "mnist", "--out", "mnist", "--batch", 8]
+    words = ["train", "--data", "sample", "--init", "mnist", "--out", "mnist", "--batch-size", 8]
     words += ["--held-out", 8, "--variance-images", 0, "--energy-pairs", 0]
     assert main([str(w) for w in [*words, "--images", 8]]) == 0
     assert main([str(w) for w in [*words, "--images", 16]]) == 0
@@ -119,7 +119,7 @@ def test_a_run_named_as_the_prior_it_began_from_goes_on(tmp_path, monkeypatch, c
 def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     run = tmp_path / "run"
     training = [
-        "train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
+        "train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch-size", 16,
         "--warmup", 32, "--held-out", 64, "--variance-images", 1000,
     ]  # fmt: skip
     words = [*training, "--out", run]
@@ -151,8 +151,8 @@ def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
 
 
 def test_train_the_published_network(tmp_path):
-    words = ["train", "--data", "sample", "--architecture", "ncsn", "--width", 4, "--images", 8,
-             "--batch", 4, "--held-out", 16, "--out", tmp_path]  # fmt: skip
+    words = ["train", "--data", "sample", "--kind", "ncsn", "--width", 4, "--images", 8,
+             "--batch-size", 4, "--held-out", 16, "--out", tmp_path]  # fmt: skip
     assert main([str(w) for w in words]) == 0
     card = json.loads((tmp_path / "card.json").read_text())
     assert (card["sigma_min"], card["sigma_max"]) == pytest.approx((0.01, 1.0))
@@ -291,7 +291,7 @@ def test_help_and_import_are_quick():
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert time.perf_counter() - started < 2
-    assert "--architecture" in text.stdout
+    assert "--kind" in text.stdout
     loaded = {line.rsplit("|", 1)[-1].strip() for line in text.stderr.splitlines()}
     assert not loaded & {"torch", "numpy", "matplotlib", "scipy"}
     code = "import basis, sys; assert 'torch' not in sys.modules; basis.separate; basis.load_prior"

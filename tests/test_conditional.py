@@ -17,10 +17,12 @@ from basis.search.plan import plan_for
 from basis.signals.image_set import ImageSet
 from basis.store.loading import load_prior, split_classes
 from basis.training.config import TrainConfig
-from basis.training.objectives import draw_told
+from basis.training.objectives import draw_conditions
 from basis.training.run import train
 
-CONFIG = TrainConfig(images=24_000, batch=48, warmup=480, cooldown=0.7, seed=1, sigma_focus=1.0)
+CONFIG = TrainConfig(
+    images=24_000, batch_size=48, warmup=480, cooldown=0.7, seed=1, sigma_focus=1.0
+)
 
 
 def shades(count=96):
@@ -38,9 +40,11 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("shades") / "prior"
     train(
         shades(),
-        out,
-        sizes={"widths": (12, 24), "blocks": (1, 1), "embedding": 32},
-        config=CONFIG,
+        out=out,
+        widths=(12, 24),
+        blocks=(1, 1),
+        embedding=32,
+        **vars(CONFIG),
         conditional=True,
         held_out=12,
         variance_images=12_800,
@@ -130,7 +134,7 @@ def test_a_network_begins_as_one_that_is_told_nothing():
 
 def test_what_is_told_in_training_never_contradicts_the_label():
     labels = torch.arange(5).repeat(400)
-    told = draw_told(labels, 5, torch.Generator().manual_seed(0))
+    told = draw_conditions(labels, 5, torch.Generator().manual_seed(0))
     own = told[torch.arange(len(labels)), labels]
     nothing = (told == 0).all(dim=1)
     assert (own[~nothing] > 0).all()
@@ -147,18 +151,20 @@ def test_what_is_told_in_training_never_contradicts_the_label():
 
 def test_a_conditional_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
     settings = {
-        "sizes": {"widths": (12, 24), "blocks": (1, 1), "embedding": 16},
+        "widths": (12, 24),
+        "blocks": (1, 1),
+        "embedding": 16,
         "conditional": True,
         "held_out": 12,
         "variance_images": 0,
         "energy_pairs": 0,
         "progress": False,
     }
-    short = TrainConfig(images=64, batch=16, warmup=16, cooldown=1e-9, seed=3)
-    whole = TrainConfig(images=128, batch=16, warmup=16, cooldown=1e-9, seed=3)
-    train(shades(), tmp_path / "whole", config=whole, **settings)
-    train(shades(), tmp_path / "parts", config=short, **settings)
-    train(shades(), tmp_path / "parts", config=whole, **settings)
+    short = TrainConfig(images=64, batch_size=16, warmup=16, cooldown=1e-9, seed=3)
+    whole = TrainConfig(images=128, batch_size=16, warmup=16, cooldown=1e-9, seed=3)
+    train(shades(), out=tmp_path / "whole", **vars(whole), **settings)
+    train(shades(), out=tmp_path / "parts", **vars(short), **settings)
+    train(shades(), out=tmp_path / "parts", **vars(whole), **settings)
     a, b = (load_prior(tmp_path / name).state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -166,7 +172,7 @@ def test_a_conditional_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path
 def test_labels_without_names_are_called_by_their_numbers(tmp_path):
     images = shades()
     np.savez(tmp_path / "x.npz", images=images.images.numpy(), labels=images.labels.numpy())
-    words = ["--widths", "12", "24", "--blocks", "1", "1", "--images", "32", "--batch", "16"]
+    words = ["--widths", "12", "24", "--blocks", "1", "1", "--images", "32", "--batch-size", "16"]
     words += ["--variance-images", "0", "--energy-pairs", "0", "--out", str(tmp_path / "run")]
     assert main(["train", "--data", str(tmp_path / "x.npz"), "--conditional", *words]) == 0
     assert load_prior(f"{tmp_path / 'run'}:0,2").name == "run:0,2"
@@ -175,13 +181,14 @@ def test_labels_without_names_are_called_by_their_numbers(tmp_path):
 def test_a_run_may_start_from_a_prior_that_is_told_nothing(folder, tmp_path):
     settings = {"held_out": 12, "variance_images": 0, "energy_pairs": 0, "progress": False}
     sizes = {"widths": (12, 24), "blocks": (1, 1), "embedding": 32}
-    config = TrainConfig(images=32, batch=16, lr=1e-9, adam_lr=1e-9)
-    plain = train(shades(), tmp_path / "a", sizes=sizes, config=config, init=folder, **settings)
+    config = TrainConfig(images=32, batch_size=16, lr=1e-9, adam_lr=1e-9)
+    plain = train(shades(), out=tmp_path / "a", **sizes, **vars(config), init=folder, **settings)
     assert plain.classes == ()
     told = load_prior(folder)
     assert level(plain) == pytest.approx(level(told).item(), abs=1e-3)
     # Of the sizes of what it starts from, where none are given.
-    again = train(shades(), tmp_path / "b", config=config, init=plain, conditional=True, **settings)
+    settings["conditional"] = True
+    again = train(shades(), out=tmp_path / "b", **vars(config), init=plain, **settings)
     assert again.module.network.config.widths == sizes["widths"]
     assert again.classes == told.classes
     assert level(again.condition("dark")) == pytest.approx(level(plain).item(), abs=1e-3)
@@ -200,9 +207,9 @@ def test_mistakes_are_told(folder, tmp_path, capsys):
     with pytest.raises(BasisError, match="was not trained to be told classes"):
         basis.sample(plain, 2, each_class=True)
     with pytest.raises(BasisError, match="no labels of two or more classes"):
-        train(torch.rand(40, 1, 8, 8), tmp_path / "x", conditional=True, low=0, high=1)
-    with pytest.raises(BasisError, match="a unet can be told classes, not glow"):
-        train(shades(), tmp_path / "x", family="glow", conditional=True)
+        train(torch.rand(40, 1, 8, 8), out=tmp_path / "x", conditional=True, value_range=(0, 1))
+    with pytest.raises(BasisError, match="only a unet can be conditional, not glow"):
+        train(shades(), out=tmp_path / "x", kind="glow", conditional=True)
     assert main(["sample", f"{folder}:pink", "--out", str(tmp_path / "out")]) == 2
     assert "its classes are dark, grey, bright" in capsys.readouterr().err
 
@@ -216,27 +223,3 @@ def test_a_colon_parts_a_prior_from_its_classes(tmp_path):
     odd = tmp_path / "a:b"
     odd.mkdir()
     assert split_classes(str(odd)) == (str(odd), [])
-
-
-def test_held_out_items_are_of_every_class(tmp_path):
-    mixed = shades(60)
-    order = mixed.labels.argsort(stable=True)  # as a folder has its classes
-    sizes = {"widths": (12,), "blocks": (1,), "attention": 0, "embedding": 16}
-    seen = []
-
-    def run(folder, data, steps):
-        config = TrainConfig(images=8 * steps, batch=8)
-        options = {"variance_images": 0, "energy_pairs": 0, "progress": False}
-        train(data, folder, sizes=sizes, config=config, held_out=6, report=seen.append, **options)
-
-    by_class = ImageSet(mixed.images[order], mixed.labels[order], "s", "made here", mixed.classes)
-    # Its tail has two of each shade, so that it is the data whose classes alternate already.
-    run(tmp_path / "new", by_class, 1)
-    run(tmp_path / "new", mixed, 2)
-    assert any("going on from step 1" in line for line in seen)
-
-    # A run that was begun on classes one after another goes on with them.
-    unlabelled = ImageSet(by_class.images, None, "s", "made here", ())
-    run(tmp_path / "old", unlabelled, 1)
-    run(tmp_path / "old", by_class, 2)
-    assert sum("going on from step 1" in line for line in seen) == 2

@@ -17,7 +17,7 @@ from basis.priors.likelihood import LikelihoodPrior
 from basis.store.folder import save_prior
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
-from basis.training.objectives import DualScore, normalise
+from basis.training.objectives import DualScore, normalize
 from basis.training.run import train
 
 TINY = UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)
@@ -108,7 +108,7 @@ def test_normalising_finds_the_constant_of_a_gaussian():
     energy = Energy(Exact(UNetConfig(widths=(8,), blocks=(1,), fold=1, dims=1)), 0.2, 0.5)
     g = torch.Generator().manual_seed(0)
     data = 0.2 + 0.5 * torch.randn(4096, 1, 16, generator=g)
-    normalise(energy, data, 0.01, 20.0, count=256)
+    normalize(energy, data, 0.01, 20.0, count=256)
     exact = GaussianMixture(torch.full((1, 1, 16), 0.2), torch.tensor([0.25]))
     for sigma in (0.02, 0.1, 0.5, 3.0, 15.0):
         x = data[:64] + sigma * torch.randn(64, 1, 16, generator=g)
@@ -125,14 +125,18 @@ def two_modes(tmp_path_factory):
     exact = GaussianMixture(means, torch.tensor([0.04, 0.09]), weights)
     data = exact.exact_samples(8192, torch.Generator().manual_seed(0))
     config = TrainConfig(
-        images=128 * 400, batch=128, warmup=2560, cooldown=0.7, lr=0.03, adam_lr=0.01
+        images=128 * 400, batch_size=128, warmup=2560, cooldown=0.7, lr=0.03, adam_lr=0.01
     )
     prior = train(
         data,
-        tmp_path_factory.mktemp("energy"),
-        family="energy",
-        sizes={"widths": (32,), "blocks": (1,), "fold": 1, "attention": 0, "embedding": 32},
-        config=config,
+        out=tmp_path_factory.mktemp("energy"),
+        kind="energy",
+        widths=(32,),
+        blocks=(1,),
+        fold=1,
+        attention=0,
+        embedding=32,
+        **vars(config),
         variance_images=12800,
         energy_pairs=0,
         progress=False,
@@ -197,7 +201,7 @@ def test_it_starts_from_a_score_prior_and_goes_on(tmp_path, capsys):
         "train",
         "--data",
         "sample",
-        "--batch",
+        "--batch-size",
         16,
         "--held-out",
         16,
@@ -207,7 +211,7 @@ def test_it_starts_from_a_score_prior_and_goes_on(tmp_path, capsys):
     ]
     assert main([str(w) for w in [*words, "--out", score, "--images", 64]]) == 0
     run = tmp_path / "energy"
-    words += ["--architecture", "energy", "--init", score, "--out", run]
+    words += ["--kind", "energy", "--init", score, "--out", run]
     assert main([str(w) for w in [*words, "--images", 32]]) == 0
     first = json.loads((run / "card.json").read_text())
     assert first["architecture"]["kind"] == "energy" and first["architecture"]["variance"]
@@ -238,5 +242,5 @@ def test_it_saves_loads_and_is_no_unet(tmp_path):
     whole = energy.moments(x, s)
     assert torch.allclose(mean, whole[0], atol=1e-5) and torch.allclose(variance, whole[1])
     with pytest.raises(BasisError, match="another architecture"):
-        train(x.repeat(8, 1, 1, 1), tmp_path / "f", family="energy", init=load_prior("mnist-vae"),
+        train(x.repeat(8, 1, 1, 1), out=tmp_path / "f", kind="energy", init=load_prior("mnist-vae"),
               held_out=8)  # fmt: skip

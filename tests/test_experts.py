@@ -74,8 +74,8 @@ def test_training_goes_on_from_the_network_of_its_noise(tmp_path, least, second)
     images = (torch.rand(64, 1, 8, 8) * 255).to(torch.uint8)
     config = TrainConfig(images=0, sigma_min=least)
     on = train(
-        images, tmp_path / "on", sizes={"widths": (12, 24), "blocks": (1, 1), "embedding": 16},
-        config=config, init=both, energy_pairs=0, variance_images=0, progress=False,
+        images, out=tmp_path / "on", widths=(12, 24), blocks=(1, 1), embedding=16,
+        **vars(config), init=both, energy_pairs=0, variance_images=0, progress=False,
     )  # fmt: skip
     assert on is not None
     network = both.module.above.network if second else both.module.network

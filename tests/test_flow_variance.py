@@ -42,8 +42,8 @@ class HalfSure(nn.Module):
 
 
 def small_flow(folder, *more, images=64):
-    words = ["train", "--data", "sample", "--architecture", "glow", "--out", folder]
-    words += ["--images", images, "--batch", 32, "--width", 8, "--depth", 1, "--held-out", 16]
+    words = ["train", "--data", "sample", "--kind", "glow", "--out", folder]
+    words += ["--images", images, "--batch-size", 32, "--width", 8, "--depth", 1, "--held-out", 16]
     words += ["--sigma-max", 1.0, "--warmup", 32, "--energy-pairs", 0, *more]
     return main([str(w) for w in words])
 
@@ -53,7 +53,7 @@ def test_the_variance_of_a_known_density_is_learned():
     model = HalfSure()
     data = 0.5 + model.spread * torch.randn(512, *SHAPE, generator=g)
     losses = fit_variance(
-        model, data, count=64 * 120, sigma_min=0.05, sigma_max=1.0, batch=64, progress=False
+        model, data, count=64 * 120, sigma_min=0.05, sigma_max=1.0, batch_size=64, progress=False
     )
     assert len(losses) == 120 and sum(losses[-20:]) < sum(losses[:20])
     prior = LikelihoodPrior(model, SHAPE, 0.05, 1.0)
@@ -121,9 +121,9 @@ def test_gibbs_asks_for_the_variance_down_to_the_last_level(monkeypatch):
 
 def test_no_images_need_a_prior(tmp_path, capsys):
     assert small_flow(tmp_path / "none", images=0) == 2
-    assert "0 images train nothing" in capsys.readouterr().err
+    assert "images=0 trains nothing" in capsys.readouterr().err
     with pytest.raises(BasisError, match="init"):
-        train(torch.rand(64, 1, 8, 8), tmp_path / "a", config=TrainConfig(images=0))
+        train(torch.rand(64, 1, 8, 8), out=tmp_path / "a", **vars(TrainConfig(images=0)))
 
 
 def test_a_single_noise_level_gets_none(tmp_path):

@@ -84,11 +84,11 @@ def test_training_starts_from_a_smaller_prior(tmp_path):
     denoiser = Denoiser(disturbed(UNet(SMALL)), images.mean().item(), images.std().item())
     prior = DenoiserPrior(denoiser, (2, 16, 16), 0.005, 10.0, name="small")
     sizes = {"widths": (24, 24), "blocks": (1, 2), "head_width": 12, "embedding": 16}
-    config = TrainConfig(images=8, batch=8, lr=1e-9, adam_lr=1e-9)
+    config = TrainConfig(images=8, batch_size=8, lr=1e-9, adam_lr=1e-9)
     short = {"held_out": 8, "variance_images": 8, "progress": False}
-    grown = train(images, tmp_path / "run", sizes=sizes, config=config, init=prior, **short)
+    grown = train(images, out=tmp_path / "run", **sizes, **vars(config), init=prior, **short)
     x = torch.rand(2, 2, 16, 16)
     torch.testing.assert_close(grown.denoise(x, 0.3), prior.denoise(x, 0.3), rtol=1e-2, atol=1e-2)
     narrow = {**sizes, "widths": (16, 24)}
     with pytest.raises(basis.BasisError, match=r"'small' does not fit .* multiples of 12"):
-        train(images, tmp_path / "x", sizes=narrow, config=config, init=prior, held_out=8)
+        train(images, out=tmp_path / "x", **narrow, **vars(config), init=prior, held_out=8)

@@ -27,8 +27,7 @@ from basis.signals.datasets import load_images
 from basis.signals.old_observation import read_image
 from basis.store.folder import save_prior, write_prior
 from basis.store.loading import add_prior, list_priors, load_prior
-from basis.training.config import TrainConfig
-from basis.training.state import check_meta, read_log
+from basis.training.state import read_log
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux files")
 
@@ -230,7 +229,7 @@ def test_commands_on_a_full_disk_end_in_one_line(tmp_path):
 
     train = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--images", 32]
     for words in (
-        [*train, "--batch", 16, "--held-out", 64, "--out", tmp_path / "run"],
+        [*train, "--batch-size", 16, "--held-out", 64, "--out", tmp_path / "run"],
         ["classifier", "--data", "sample", "--epochs", 0.1, "--out", tmp_path / "c"],
         ["priors", "add", load_prior_folder(), "--name", "x", "--data-root", tmp_path / "root"],
         ["separate", "sample", "--effort", 20, "--count", 1, "--out", tmp_path / "s"],
@@ -509,7 +508,7 @@ def test_a_path_is_never_a_name_on_the_hub(tmp_path, monkeypatch, capsys):
 
 # Training ----------------------------------------------------------------------------------------
 
-TRAIN = ["train", "--data", "sample", "--widths", 12, "--blocks", 1, "--batch", 8,
+TRAIN = ["train", "--data", "sample", "--widths", 12, "--blocks", 1, "--batch-size", 8,
          "--held-out", 64, "--images", 16, "--variance-images", 0]  # fmt: skip
 
 
@@ -532,103 +531,6 @@ TRAIN = ["train", "--data", "sample", "--widths", 12, "--blocks", 1, "--batch", 
 def test_training_settings_out_of_range(tmp_path, capsys, words):
     refused(capsys, *TRAIN, *words, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_largest_seed_trains(tmp_path, capsys):
-    words = [*TRAIN, "--seed", 2**63 - 1, "--out", tmp_path / "run"]
-    assert main([str(w) for w in words]) == 0
-
-
-def test_a_short_run_does_not_wait_for_its_constant(tmp_path, capsys, monkeypatch):
-    """Eight images of training took ten seconds of normalising an energy of 32x32."""
-    from basis.training import export
-
-    counts, normalise = [], export.normalise
-    monkeypatch.setattr(
-        export, "normalise", lambda *a, **s: (counts.append(s["count"]), normalise(*a, **s))
-    )
-    words = [*TRAIN, "--architecture", "energy", "--out", tmp_path / "run"]
-    assert main([str(w) for w in words]) == 0
-    assert counts == [16]
-
-
-@pytest.fixture
-def state(tmp_path, capsys):
-    """A training folder, the command that goes on with it, and what its state says."""
-    from safetensors import safe_open
-
-    words = [str(w) for w in (*TRAIN, "--out", tmp_path / "run")]
-    assert main(words) == 0
-    path = tmp_path / "run" / "state.safetensors"
-    with safe_open(path, framework="pt") as file:
-        meta = json.loads(file.metadata()["training"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    capsys.readouterr()
-    return path, words, meta, tensors
-
-
-def test_states_are_checked(state, capsys):
-    path, words, meta, tensors = state
-    words = [*words[:-4], "--images", "32", *words[-2:]]
-    changes = [
-        ("config.batch", "many"), ("config.lr", -1), ("config.unknown", 1), ("config", []),
-        ("step", -1), ("step", 1.5), ("step", "1"), ("seconds", "x"), ("about", 3), ("data", []),
-    ]  # fmt: skip
-    for where, value in changes:
-        with pytest.raises(BasisError):
-            check_meta(changed(meta, where, value), path)
-    check_meta(meta, path)
-    told = {"training": json.dumps(meta)}
-    odd = {
-        "a name of the optimizer": tensors | {"optimizer.x": torch.zeros(1)},
-        "a shape": {n: torch.zeros(2) for n in tensors},
-        "the generator": tensors | {"generator": torch.zeros(3)},
-        "nothing": {},
-    }
-    for name, wrong in odd.items():
-        save_file(wrong, path, told)
-        assert "state" in refused(capsys, *words), name
-    path.write_bytes(path.read_bytes()[:-7])
-    refused(capsys, *words)
-    save_file(tensors, path, told)
-    assert main(words) == 0
-
-
-def test_rows_of_a_log_that_are_none_are_left_out(state, capsys):
-    path, words, *_ = state
-    log = path.parent / "log.jsonl"
-    good = read_log(path.parent)
-    bad = ["[]", "3", "{}", '{"step": "a"}', '{"step": 1, "images": 2, "held_out": [1]}',
-           "[" * 9999,
-           '{"step": 1, "images": 2, "loss": "low"}', '{"step": 1, "images": 1e999}']  # fmt: skip
-    log.write_text(log.read_text() + "\n".join(bad) + "\n")
-    assert read_log(path.parent) == good
-    assert main(words) == 0
-
-
-@LINUX
-def test_a_log_does_not_lead_elsewhere(state, tmp_path_factory):
-    path, words, *_ = state
-    log, other = path.parent / "log.jsonl", tmp_path_factory.mktemp("other") / "mine"
-    good = read_log(path.parent)
-    words = [*words[:-4], "--images", "32", *words[-2:]]
-    log.unlink()
-    log.symlink_to(other)  # to nowhere
-    assert main(words) == 0
-    assert not other.exists() and not log.is_symlink() and read_log(path.parent)
-    other.write_text("".join(json.dumps(row) + "\n" for row in good))
-    before = other.read_text()
-    log.unlink()
-    log.symlink_to(other)
-    words[words.index("32")] = "48"
-    assert main(words) == 0
-    assert other.read_text() == before and read_log(path.parent)[: len(good)] == good
-
-
-def test_settings_are_checked_in_python_too():
-    for name, value in {"batch": 0, "lr": "fast", "average": -1, "images": 1.5, "flip": 1}.items():
-        with pytest.raises(BasisError, match=name):
-            TrainConfig(**{name: value})
 
 
 # Arrays and pictures -----------------------------------------------------------------------------

@@ -96,8 +96,8 @@ def test_ladder_takes_the_nearest_level():
 
 def test_glow_trains_exports_and_separates(tmp_path, capsys):
     run = tmp_path / "glow"
-    words = ["train", "--data", "sample", "--architecture", "glow", "--out", run, "--images", 512]
-    words += ["--batch", 32, "--width", 8, "--depth", 1, "--held-out", 16, "--sigma-max", 1.0]
+    words = ["train", "--data", "sample", "--kind", "glow", "--out", run, "--images", 512]
+    words += ["--batch-size", 32, "--width", 8, "--depth", 1, "--held-out", 16, "--sigma-max", 1.0]
     words += ["--warmup", 64, "--adam-lr", 1e-3]
     assert main([str(w) for w in words]) == 0
     prior = load_prior(run)
@@ -126,7 +126,7 @@ def test_glow_survives_much_noise():
     images = (torch.rand(64, 1, 8, 8) < 0.2).to(torch.uint8) * 255
     glow = Glow(GlowConfig(size=8, depth=2, width=16, mean=0.2, std=0.4))
     config = TrainConfig(
-        images=1000 * 16, batch=16, sigma_min=1.0, sigma_max=1.0, adam_lr=3e-3, warmup=100
+        images=1000 * 16, batch_size=16, sigma_min=1.0, sigma_max=1.0, adam_lr=3e-3, warmup=100
     )
     import tempfile
 
@@ -172,7 +172,7 @@ def test_exact_prior_has_a_gaussian_oracle():
 
 def test_the_ladder_trains_resumes_and_separates(tmp_path, capsys):
     out = tmp_path / "ladder"
-    words = ["ladder", "--data", "sample", "--out", out, "--first", 64, "--each", 32, "--batch", 16]
+    words = ["ladder", "--data", "sample", "--out", out, "--first", 64, "--each", 32, "--batch-size", 16]
     words += ["--width", 4, "--depth", 1, "--held-out", 16]
     assert main([str(w) for w in words]) == 0
     assert capsys.readouterr().out.count("bits per dimension") == 11

@@ -134,25 +134,6 @@ def test_one_mixture_has_no_standard_error(capsys, tmp_path):
     assert json.loads((out / "run.json").read_text())["psnr"]["stderr"] is None
 
 
-def test_stopping_while_the_head_is_learned_keeps_the_prior(capsys, tmp_path, monkeypatch):
-    def interrupted(*args, **settings):
-        from basis.nn.unet import VarianceHead
-
-        args[0].head = VarianceHead(args[0].network.config)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("basis.training.export.fit_variance", interrupted)
-    run = tmp_path / "run"
-    words = ["train", "--data", "sample", "--widths", 12, 24, "--blocks", 1, 1, "--batch", 16,
-             "--images", 32, "--held-out", 64, "--out", run]  # fmt: skip
-    assert main([str(w) for w in words]) == 130
-    x = torch.rand(1, 1, 28, 28)
-    assert load_prior(run).denoise(x, 0.2).shape == x.shape
-    monkeypatch.undo()
-    assert main([str(w) for w in words]) == 0
-    assert load_prior(run).card.architecture["variance"]
-
-
 def test_numbers_that_are_none(capsys, tmp_path):
     for words in (["--count", "1.5"], ["--seed", "x"], ["--alphas", "nan"]):
         said = refused(capsys, "separate", "sample", *words, "--out", tmp_path / "o")

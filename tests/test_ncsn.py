@@ -288,7 +288,7 @@ def test_trainer_lowers_the_loss(tmp_path: Path) -> None:
     torch.manual_seed(0)
     denoiser = NCSNDenoiser(NCSN(TINY))
     grey = torch.randint(100, 156, (32, 1, 1, 1)) + torch.randint(-3, 4, (32, 1, 8, 8))
-    config = TrainConfig(images=10_000, batch=16, warmup=0, adam_lr=0.01)
+    config = TrainConfig(images=10_000, batch_size=16, warmup=0, adam_lr=0.01)
     sigmas = discrete_sigmas(denoiser.levels)
     trainer = Trainer(denoiser, grey.to(torch.uint8), tmp_path, config, sigmas=sigmas)
     losses = [trainer.train_step() for _ in range(40)]

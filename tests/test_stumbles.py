@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_cli import fails as refused
 from torch import nn
 
 import basis
@@ -25,8 +24,6 @@ from basis.settings import EFFORTS
 from basis.signals.datasets import load_images
 from basis.store.folder import write_prior
 from basis.store.loading import load_prior
-from basis.training.config import TrainConfig
-from basis.training.run import train
 
 QUICK = {"sampler": "gibbs", "steps": 2}
 SMALL = {"widths": (8, 16), "blocks": (1, 1), "embedding": 16}
@@ -216,66 +213,6 @@ def test_efforts_keep_to_their_evaluations_with_a_likelihood():
 
 
 # --- training
-
-
-@pytest.fixture
-def few():
-    return load_images("sample").images[:40]
-
-
-def quick(images=64):
-    return TrainConfig(images=images, batch=16, warmup=16)
-
-
-def test_few_images_can_be_trained_on(tmp_path, few, capsys):
-    prior = train(few, tmp_path / "a", sizes=SMALL, config=quick(), variance_images=0)
-    assert prior.card.data["images"] == 36  # a tenth is held out
-    assert train(few, tmp_path / "a", sizes=SMALL, config=quick(80), variance_images=0)
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for i, image in enumerate(few[:12]):
-        Image.fromarray(image[0].numpy()).save(folder / f"{i:02d}.png")
-    words = ["train", "--data", folder, "--widths", 8, 16, "--blocks", 1, 1, "--images", 32]
-    words += ["--batch", 16, "--variance-images", 0, "--out", tmp_path / "b"]
-    assert run(*words) == 0
-    assert load_prior(tmp_path / "b").card.data["images"] == 11
-    capsys.readouterr()
-    words[words.index(tmp_path / "b")] = tmp_path / "c"
-    assert "has 12 images; training needs more" in refused(capsys, *words, "--held-out", 12)
-    one_line(lambda: train(few[:1], tmp_path / "d", sizes=SMALL), "has 1 items")
-
-
-def test_a_run_goes_on_with_what_it_held_out(tmp_path, few):
-    settings = {"sizes": SMALL, "variance_images": 0}
-    train(few, tmp_path, config=quick(32), held_out=7, **settings)
-    assert train(few, tmp_path, config=quick(64), **settings).card.data["images"] == 33
-
-
-def test_a_finished_run_does_not_work_on(tmp_path, few, monkeypatch):
-    told = []
-    settings = {"sizes": SMALL, "variance_images": 32, "report": told.append}
-    train(few, tmp_path, config=quick(), **settings)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    monkeypatch.setattr(
-        "basis.training.run.export_prior", lambda *a, **k: pytest.fail("exported again")
-    )
-    again = train(few, tmp_path, config=quick(), **settings)
-    assert again.card.training["images_seen"] == 64
-    assert "finished already, after 64 images" in told[-1]
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-    monkeypatch.undo()
-    train(few, tmp_path, config=quick(), name="other", **settings)
-    assert load_prior(tmp_path).name == "other"
-    assert train(few, tmp_path, config=quick(96), **settings).card.training["images_seen"] == 96
-
-
-def test_training_is_not_silent_off_a_terminal(tmp_path, few, capsys):
-    train(few, tmp_path / "a", sizes=SMALL, config=quick(), variance_images=32)
-    said = capsys.readouterr().err
-    assert "training: 0 of 64 images seen" in said and "64 of 64 images seen" in said
-    assert "learning how sure the network is" in said
-    train(few, tmp_path / "b", sizes=SMALL, config=quick(), variance_images=32, progress=False)
-    assert capsys.readouterr().err == ""
 
 
 # --- what is shown

@@ -137,7 +137,7 @@ def flags_to_settings(
     args: argparse.Namespace, kind: type[Any], prefix: str = ""
 ) -> dict[str, Any]:
     """The settings of a dataclass for which flags were given, by name."""
-    given = {f.name: prefix + f.name for f in fields(kind)}
+    given = {f.name: prefix + f.name for f in fields(kind) if f.metadata.get("flag")}
     values = {name: getattr(args, dest) for name, dest in given.items() if hasattr(args, dest)}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli.arguments import (
-    add_root,
-    add_seed_and_device,
-    add_training_set,
-    device_from,
-    natural,
-    number,
-    out_folder,
-    say,
-    training_set,
-)
+from basis.cli.arguments import add_root, add_training_set, natural, out_folder, say
 from basis.cli.boundary import INTERRUPTED
-from basis.cli.field_flags import add_size_flags, sizes_from
 from basis.nn.kinds import find_kind
+from basis.settings import add_flags, flags_to_settings
+from basis.training.config import TrainConfig
 
 EPILOG = """\
 examples:
   basis ladder --data mnist --out runs/ladder --first 400000 --each 50000
   basis ladder --data mnist --out runs/ladder --width 96 --depth 8
 
-The noiseless model is trained first, then the ten levels of the paper from 0.01 to 1.0. A run
-stopped at any moment goes on when the same command is given again. The folder then holds a prior
-(basis separate sample --prior runs/ladder --sampler basis) and bits.png, the bits per dimension of
-every level.
+The noiseless model is trained first, then the ten levels of the paper from 0.01 to 1.0. The same
+command continues a run that was stopped. The folder then holds a prior
+(basis separate mixture.png --prior runs/ladder --method basis) and bits.png, the bits per dimension
+of every level.
 """
 
 
@@ -41,41 +32,32 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--each", type=natural, default=50_000, help="images for every noisy level (50000)"
     )
-    network = parser.add_argument_group("network")
-    add_size_flags(network, [find_kind("glow")])
-    training = parser.add_argument_group("training")
-    training.add_argument("--batch", type=natural, default=128, help="images per step (128)")
-    training.add_argument("--lr", type=number, default=0.03, help="step of the matrices (0.03)")
-    training.add_argument("--adam-lr", type=number, default=2e-3, help="step of the rest (2e-3)")
-    training.add_argument(
-        "--warmup", type=natural, default=5_000, help="images over which steps grow (5000)"
-    )
-    training.add_argument(
-        "--score", type=number, default=2.0, help="weight of the gradient's denoising error (2)"
-    )
-    add_seed_and_device(parser)
+    parser.add_argument("--device", default="auto", help="torch device (default auto: GPU if any)")
+    sizes = find_kind("glow").config
+    assert sizes is not None
+    add_flags(parser.add_argument_group("network"), sizes)
+    add_flags(parser.add_argument_group("training"), TrainConfig, adam_lr=2e-3, warmup=5_000)
     add_root(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Trains all levels, or goes on training, and writes the prior."""
-    from basis.training.config import TrainConfig
+    """Trains all levels, or continues, and writes the prior."""
     from basis.training.ladder import train_ladder
 
+    sizes = find_kind("glow").config
+    assert sizes is not None
+    settings = flags_to_settings(args, TrainConfig) | flags_to_settings(args, sizes)
+    shared = ("first", "each", "size", "classes", "name", "held_out", "device")
     out = out_folder(args.out)
-    names = ("batch", "lr", "adam_lr", "warmup", "score", "seed")
-    trained = train_ladder(
-        training_set(args),
-        out,
-        sizes=sizes_from(args, find_kind("glow")),
-        config=TrainConfig(**{name: getattr(args, name) for name in names}),
-        first=args.first,
-        each=args.each,
-        name=args.name,
-        held_out=args.held_out,
-        about_data={"classes": sorted(set(args.classes))} if args.classes else None,
-        device=device_from(args.device),
-        report=say,
-    )
-    if trained is None:
-        raise SystemExit(INTERRUPTED)
+    try:
+        train_ladder(
+            args.data,
+            out=out,
+            root=args.data_root,
+            **{name: getattr(args, name) for name in shared},
+            **settings,
+        )
+    except KeyboardInterrupt as stop:
+        say(str(stop) or "stopped")
+        raise SystemExit(INTERRUPTED) from None
+    say(f"prior: {out}  bits: {out / 'bits.png'}")

@@ -1,8 +1,9 @@
-"""A trained network as a prior's folder: averaged weights, card, and how sure it is."""
+"""The end of a training run: the prior with its card, its variance and its typical energies."""
 
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,118 +11,168 @@ from typing import Any
 import torch
 from torch import nn
 
+from basis._check import measure_energies
 from basis.errors import BasisError
 from basis.nn.energy import Energy
 from basis.nn.kind import NetworkKind
 from basis.nn.kinds import describe_module
 from basis.nn.unet import Denoiser
 from basis.plots.charts import new_figure, save_figure
+from basis.priors.card import Card
 from basis.priors.likelihood import LikelihoodPrior
+from basis.priors.measured import measure_spectrum
 from basis.priors.prior import Prior
-from basis.store.folder import save_prior
+from basis.store.folder import CARD, read_card, save_prior, update_card
+from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
-from basis.training.objectives import Denoising, normalise
-from basis.training.signals import Signals, as_floats
+from basis.training.data import TrainingData, as_floats
+from basis.training.objectives import Denoising, normalize
 from basis.training.state import read_log
 from basis.training.trainer import Trainer
 from basis.training.variance import fit_variance, learns_variance
 
+_SPECTRUM_IMAGES = 256
+_FEWEST_MEASURED = 8
 
-def export_prior(
+
+def finish(
     trainer: Trainer,
-    signals: Signals,
+    data: TrainingData,
     family: NetworkKind,
     *,
-    name: str | None,
+    name: str,
     variance_images: int,
+    energy_pairs: int | None,
     head: nn.Module | None,
-    teacher: Prior | None = None,
+    teacher: Prior | None,
     progress: bool,
-) -> Path:
-    """Writes the averaged weights with their card into the run's folder.
+) -> bool:
+    """Does what is missing in the folder of a run that has its full length; False if nothing was.
 
     Args:
         trainer: The run.
-        signals: What it was trained on.
-        family: The network's.
-        name: What the card calls the prior; the folder's name by default.
-        variance_images: Images to see for learning the variance, minutes, done anew whenever a run
-            is exported; 0 for none.
-        head: A variance head to go on from.
+        data: Its data, with the held-out items at the end.
+        family: The kind of network.
+        name: The name of the prior.
+        variance_images: Images for learning the variance; 0 for none.
+        energy_pairs: Mixtures for measuring typical energies; None for no measurement.
+        head: A variance head to continue from.
         teacher: A prior to learn the variance from.
         progress: Whether to show a progress bar.
     """
+    folder = trainer.folder
+    card = _own_card(trainer, name)
+    learn = variance_images > 0 and learns_variance(trainer.model, *trainer.config.noise[:2])
+    missing = card is None or (learn and "variance" not in card.training)
+    if missing:
+        images = variance_images if learn else 0
+        card = _export(trainer, data, family, name, images, head, teacher, progress)
+    held_out = data.values[len(trainer.images) :]
+    assert card is not None
+    enough = len(held_out) >= _FEWEST_MEASURED
+    if energy_pairs is not None and enough and "measured" not in card.training:
+        measured = _measure(trainer, as_floats(held_out), energy_pairs)
+        training = {**card.training, "measured": True}
+        update_card(folder, **measured, training=training)
+        missing = True
+    if trainer.step and (missing or not (folder / "curve.png").exists()):
+        plot_log(folder)
+        missing = True
+    return missing
+
+
+def _own_card(trainer: Trainer, name: str) -> Card | None:
+    """The card of the prior that this run has already written, if it is that of its last step."""
+    if not (trainer.folder / CARD).is_file():
+        return None
+    card = read_card(trainer.folder)
+    same = card.training.get("steps") == trainer.step and card.name == name
+    return card if same else None
+
+
+def _export(
+    trainer: Trainer,
+    data: TrainingData,
+    family: NetworkKind,
+    name: str,
+    variance_images: int,
+    head: nn.Module | None,
+    teacher: Prior | None,
+    progress: bool,
+) -> Card:
+    """Writes the averaged weights with their card, then again with the variance."""
     module = copy.deepcopy(trainer.average.module)
     low, high, _ = trainer.config.noise
     if isinstance(module, Energy):
-        # Ten seconds for larger images: a short trial does not wait for more than it trained.
+        # Ten seconds for larger images: a short trial waits no longer than it trained.
         count = min(128, max(16, trainer.seen // 8))
-        normalise(module, trainer.images, low, high, count=count)
+        normalize(module, trainer.images, low, high, count=count)
     training, errors = _records(trainer)
     entries = {
-        "name": name or trainer.folder.resolve().name,
-        "title": f"{family.title} prior of {signals.name}",
-        **card_entries(trainer.config, signals),
+        "name": name,
+        "title": f"{family.title} prior of {data.name}",
+        **card_entries(trainer.config, data),
         "architecture": describe_module(module),
         "errors": errors,
-        "classes": list(signals.classes) if trainer.classes else [],
-        # Where the files lay says nothing to whoever reads the card elsewhere.
+        "classes": list(data.classes) if trainer.classes else [],
         "data": trainer.about["data"],
         "training": training,
     }
-    # Saved before the head is learned, so that stopping there loses nothing.
-    folder = save_prior(trainer.folder, dict(module.named_parameters()), entries)
-    if not variance_images or not learns_variance(module, low, high):
-        return folder
-    module.head = copy.deepcopy(head)  # type: ignore[assignment]
-    losses = fit_variance(
-        module,
-        trainer.images,
-        count=variance_images,
-        sigma_min=low,
-        sigma_max=high,
-        # A whole network learns more from many steps than from large ones.
-        batch=128 if isinstance(module, Denoiser) else 64,
-        teacher=teacher,
-        labels=trainer.labels,
-        progress=progress,
-    )
-    tail = losses[-50:]
-    training["variance"] = {"images": variance_images, "loss": round(sum(tail) / len(tail), 4)}
-    entries["architecture"] = describe_module(module)
-    return save_prior(trainer.folder, dict(module.named_parameters()), entries)
+    # Saved before the variance is learned, so that a run that is killed then has a prior.
+    save_prior(trainer.folder, dict(module.named_parameters()), entries)
+    if variance_images:
+        module.head = copy.deepcopy(head)  # type: ignore[assignment]
+        losses = fit_variance(
+            module,
+            trainer.images,
+            count=variance_images,
+            sigma_min=low,
+            sigma_max=high,
+            # A whole network learns more from many steps than from large ones.
+            batch_size=128 if isinstance(module, Denoiser) else 64,
+            teacher=teacher,
+            labels=trainer.labels,
+            progress=progress,
+        )
+        tail = losses[-50:]
+        training["variance"] = {"images": variance_images, "loss": round(sum(tail) / len(tail), 4)}
+        entries["architecture"] = describe_module(module)
+        save_prior(trainer.folder, dict(module.named_parameters()), entries)
+    return read_card(trainer.folder)
 
 
-def card_entries(config: TrainConfig, signals: Signals) -> dict[str, Any]:
-    """What a card says of the signals and noise levels of a run."""
-    mean, std = signals.moments()
+def card_entries(config: TrainConfig, data: TrainingData) -> dict[str, Any]:
+    """A card's entries about the signals and noise levels of a run."""
+    mean, std = data.moments()
     low, high, _ = config.noise
-    entries = {"shape": list(signals.shape), "sigma_min": low, "sigma_max": high}
-    entries |= {"value_range": [signals.low, signals.high], "std": std}
-    # Between two bounds the middle is as typical as the mean, and where it was always taken.
-    unbounded = signals.low is None or signals.high is None
+    entries = {"shape": list(data.shape), "sigma_min": low, "sigma_max": high}
+    entries |= {"value_range": [data.low, data.high], "std": std}
+    # Between two bounds the middle is as typical as the mean.
+    unbounded = data.low is None or data.high is None
     return entries | ({"center": mean} if unbounded else {})
 
 
 def _records(trainer: Trainer) -> tuple[dict[str, Any], dict[str, float]]:
-    """What a card says of the training, and the held-out denoising errors / sigma^2."""
+    """A card's entry about the training, and the held-out denoising errors / sigma^2."""
     record: dict[str, Any] = {
         "images_seen": trainer.seen,
         "steps": trainer.step,
         "hours": round(trainer.seconds / 3600, 2),
         "config": asdict(trainer.config),
     }
-    errors: dict[str, float] = {}
+    if "teacher" in trainer.about:
+        record["teacher"] = trainer.about["teacher"]
+    objective, errors = trainer.objective, {}
     if trainer.held_out is not None:
         figures = _rounded(trainer.validate())
-        record[trainer.objective.record] = figures
+        record[objective.record] = figures
         if trainer.classes:
-            record[f"{trainer.objective.record}_with_class"] = _rounded(trainer.validate(told=True))
-        if trainer.objective.record == Denoising.record:
-            errors = figures
+            figures = _rounded(trainer.validate(conditional=True))
+            record[f"{objective.record}_with_class"] = figures
+        if objective.record == Denoising.record:
+            errors = record[objective.record]
         elif trainer.config.noise[1] > 0:
-            errors = _rounded(_gradient_errors(trainer))
-            record[Denoising.record] = errors
+            errors = record[Denoising.record] = _rounded(_gradient_errors(trainer))
     return record, {level: error for level, error in errors.items() if 0 < error < float("inf")}
 
 
@@ -130,22 +181,38 @@ def _rounded(figures: dict[str, float]) -> dict[str, float]:
 
 
 def _gradient_errors(trainer: Trainer) -> dict[str, float]:
-    """How well a likelihood model denoises by its gradient, on the held-out data.
-
-    Few-step samplers ask for it.
-    """
+    """How well a likelihood model denoises by its gradient, on the held-out data."""
     assert trainer.held_out is not None
     clean = as_floats(trainer.held_out)
     low, high, _ = trainer.config.noise
     shape = tuple(clean.shape[1:])
     prior = LikelihoodPrior(trainer.average.module, shape, low, high, value_range=None)
-    unit = getattr(trainer.objective, "unit", 1.0)
+    scale = getattr(trainer.objective, "scale", 1.0)
     errors = {}
-    for level in Denoising(unit).levels(trainer.config):
+    for level in Denoising(scale).levels(trainer.config):
         noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(1))
         answer = prior.denoise((clean + level * noise).to(trainer.device), level).detach().cpu()
         errors[f"{level:g}"] = ((answer - clean).square().mean() / level**2).item()
     return errors
+
+
+def _measure(trainer: Trainer, held_out: torch.Tensor, pairs: int) -> dict[str, Any]:
+    """The typical energies of the prior, and the correlations of its values."""
+    prior = load_prior(trainer.folder, device=trainer.device)
+    if prior.sigma_max < prior.std:
+        return {}  # a model of small noise cannot start a separation
+    entries = {}
+    try:
+        energies = measure_energies(prior, held_out.to(trainer.device), pairs=pairs)
+        entries["energies"] = energies.to_dict()
+        # Priors with a likelihood are sampled value by value.
+        if not prior.has_likelihood:
+            about = {"origin": "held-out images"}
+            images = held_out[:_SPECTRUM_IMAGES].to(trainer.device)
+            entries["spectrum"] = measure_spectrum(prior, images, about=about).to_dict()
+    except BasisError as error:
+        print(f"basis: warning: typical energies were not measured: {error}", file=sys.stderr)
+    return entries
 
 
 def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -158,10 +225,10 @@ def plot_log(folder: str | Path, out: str | Path | None = None) -> Path:
     path = Path(out) if out is not None else Path(folder) / "curve.png"
     rows = read_log(folder)
     if not rows:
-        raise BasisError(f"{folder} holds no training log to plot")
+        raise BasisError(f"{folder} has no training log to plot")
     losses = [(r["images"] / 1000, r["loss"]) for r in rows if "loss" in r]
     held = [(r["images"] / 1000, r["held_out"]) for r in rows if "held_out" in r]
-    label = next((r["of"] for r in reversed(rows) if "of" in r), "held-out error / σ²")
+    label = next((r["of"] for r in reversed(rows) if "of" in r), Denoising.label)
     figure, (left, right) = new_figure(10, 3.6, 2)
     if losses:
         left.plot(*zip(*losses, strict=True), lw=0.9, color="#3b5bdb")

@@ -1,10 +1,10 @@
-"""How noise levels are drawn in training."""
+"""Noise levels and losses of training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,11 @@ from basis.nn.glow import bits_per_dimension
 from basis.nn.unet import class_weights
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
-from basis.training.signals import as_floats
+from basis.training.data import as_floats
+from basis.training.teacher import Teacher
 
 SigmaDraw = Callable[[int, torch.Generator], Tensor]
-"""Draws this many noise levels, (count,)."""
+"""Draws a number of noise levels, (count,)."""
 
 
 def log_uniform(count: int, low: float, high: float, generator: torch.Generator) -> Tensor:
@@ -33,7 +34,7 @@ def _positive(config: TrainConfig) -> tuple[float, float, float]:
     if not min(levels) > 0:
         raise BasisError(
             "sigma_min, sigma_max and sigma_focus must be more than 0, not "
-            f"{', '.join(f'{level:g}' for level in levels)}; noise levels are drawn by their "
+            f"{', '.join(f'{level:g}' for level in levels)}: noise levels are drawn by their "
             "logarithms"
         )
     return levels
@@ -45,16 +46,16 @@ def focused_sigmas(config: TrainConfig) -> SigmaDraw:
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         coin = torch.rand(count, generator=generator)
-        spread = torch.rand(count, generator=generator) * (most - least) + least
-        focus = torch.randn(count, generator=generator) * config.sigma_spread
+        uniform = torch.rand(count, generator=generator) * (most - least) + least
+        focus = torch.randn(count, generator=generator) * config.sigma_std
         focus = (focus + middle).clamp(least, most)
-        return torch.where(coin < config.sigma_uniform, spread, focus).exp()
+        return torch.where(coin < config.sigma_uniform, uniform, focus).exp()
 
     return draw
 
 
 def likelihood_sigmas(config: TrainConfig, noiseless: float = 0.1) -> SigmaDraw:
-    """Levels log-uniform over the whole range, and no noise for a share of the images."""
+    """Log-uniform noise levels over the whole range, and no noise for a fraction of the images."""
     low, high, _ = _positive(config)
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
@@ -71,7 +72,7 @@ def one_sigma(sigma: float) -> SigmaDraw:
 
 
 def discrete_sigmas(levels: Tensor) -> SigmaDraw:
-    """Noise levels drawn uniformly from a list, (levels,), as NCSN is trained."""
+    """Noise levels drawn uniformly from a list, (levels,), as for NCSN."""
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         return levels[torch.randint(len(levels), (count,), generator=generator)]
@@ -79,72 +80,79 @@ def discrete_sigmas(levels: Tensor) -> SigmaDraw:
     return draw
 
 
-def draw_told(labels: Tensor, classes: int, generator: torch.Generator) -> Tensor:
-    """What is told of items with these labels, (batch,): `class_weights`, (batch, classes).
+def draw_conditions(labels: Tensor, classes: int, generator: torch.Generator) -> Tensor:
+    """Random conditions that hold for items with these labels, (batch,): (batch, classes).
 
-    Of a set, every class is as likely to be the item's own where all are as frequent in the data.
+    Half of them are the item's own class, a quarter all classes, and a quarter a random set with
+    the own class in it, any class of which is equally likely if all are equally frequent.
     """
-    own = _own(labels, classes)
+    own = torch.nn.functional.one_hot(labels, classes).bool()
     coin = torch.rand(len(labels), 1, generator=generator)
     others = torch.rand(len(labels), classes, generator=generator) < 0.5
     member = torch.where(coin < 0.5, own, torch.where(coin < 0.75, True, own | others))
     return class_weights(member)
 
 
-def own_class(labels: Tensor, classes: int) -> Tensor:
-    """The same where every item comes with its own class alone."""
-    return class_weights(_own(labels, classes))
-
-
-def _own(labels: Tensor, classes: int) -> Tensor:
-    return torch.nn.functional.one_hot(labels, classes).bool()
+def own_conditions(labels: Tensor, classes: int) -> Tensor:
+    """Each item's own class as its condition."""
+    return class_weights(torch.nn.functional.one_hot(labels, classes).bool())
 
 
 class Objective(Protocol):
-    """A loss and a validation figure, both of clean images and a noise level per image."""
+    """A loss and a validation figure of clean images with one noise level each."""
 
     record: str
-    """what a card calls the validation figures by noise level"""
+    """the name of the validation figures on cards"""
     label: str
-    """what a plot calls them"""
+    """their name in plots"""
+    teacher: Teacher | None = None
+    """what the gradient is compared with, instead of the clean images"""
 
     def levels(self, config: TrainConfig) -> list[float]:
         """The noise levels of the validation figures."""
 
     def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
-        """The images as the model is to see them."""
+        """The images with noise, as the model sees them."""
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
-        """What a step lowers."""
+        """The training loss."""
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
-        """The figure for each image, (batch,)."""
+        """The figure of each image, (batch,)."""
+
+    def targets(self, clean: Tensor, noisy: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Noisy images, their noise levels, and what their gradients should point to.
+
+        A teacher answers with its own means and adds states of separations after the batch.
+        """
+        return self.teacher.ask(clean, noisy, sigma) if self.teacher else (noisy, sigma, clean)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the next loss depends on beside its arguments, to be saved with a run."""
-        return {}
+        """What the next loss depends on besides its arguments; it is saved with the run."""
+        return self.teacher.states.tensors if self.teacher else {}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes `tensors()` back from a state; raises ValueError where they do not fit."""
-        return
+        """Restores `tensors()` from a state; raises ValueError if they do not fit."""
+        if self.teacher:
+            self.teacher.states.load(tensors)
 
 
 class Denoising(Objective):
     """Denoising score matching, in units where 1 is the error of a network that outputs zero.
 
     Args:
-        unit: What the levels of the validation figures, chosen for pictures, are multiplied by.
+        scale: Multiplies the levels of the validation figures, which are those for pictures.
     """
 
     record = "held_out_error_over_sigma2"
     label = "held-out error / σ², averaged weights"
 
-    def __init__(self, unit: float = 1.0) -> None:
-        self.unit = unit
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
 
     def levels(self, config: TrainConfig) -> list[float]:
         low, high, _ = config.noise
-        wanted = (self.unit * s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0))
+        wanted = (self.scale * s for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0))
         return [s for s in wanted if low <= s <= high]
 
     def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
@@ -160,32 +168,41 @@ class Denoising(Objective):
 
 
 class Likelihood(Objective):
-    """Code length in bits per dimension of noisy images.
+    """Code length of noisy images in bits per dimension, and the denoising error of the gradient.
+
+    A separation uses nothing but the gradient of a likelihood, which code length alone teaches
+    slowly at large noise, where an image hardly changes it.
 
     Args:
-        score: Weight of a second term, the denoising error of the model's gradient, in units where
-            1 is the error of the best answer that knows no more than the spread of values. A
-            separation sees nothing of a likelihood but its gradient, which code length alone
-            teaches slowly where noise is large and an image hardly changes it.
-        spread: Standard deviation of a value.
+        weight: Weight of the gradient's denoising error, in units where 1 is the error of the best
+            answer that knows only the standard deviation of the values.
+        std: Standard deviation of the values.
         steps: Steps per unit of the values: the 255 of 8-bit pictures in [0, 1] are smoothed by
             uniform noise; 0 for values that are continuous already.
-        unit: What the levels of the validation figures, chosen for pictures, are multiplied by.
+        scale: Multiplies the levels of the validation figures, which are those for pictures.
+        teacher: Compares the gradient with that of another prior.
     """
 
     record = "held_out_bits_per_dimension"
     label = "held-out bits per dimension, averaged weights"
 
     def __init__(
-        self, score: float = 0.0, spread: float = 0.3, *, steps: float = 255, unit: float = 1.0
+        self,
+        weight: float = 0.0,
+        std: float = 0.3,
+        *,
+        steps: float = 255,
+        scale: float = 1.0,
+        teacher: Teacher | None = None,
     ) -> None:
-        self.score, self.spread, self.steps, self.unit = score, spread, steps, unit
+        self.weight, self.std, self.steps, self.scale = weight, std, steps, scale
+        self.teacher = teacher
 
     def levels(self, config: TrainConfig) -> list[float]:
         low, high, _ = config.noise
         if low == high:
             return [low]
-        wanted = (self.unit * s for s in (0.01, 0.0278, 0.0774, 0.215, 0.599, 1.0))
+        wanted = (self.scale * s for s in (0.01, 0.0278, 0.0774, 0.215, 0.599, 1.0))
         return [0.0, *(s for s in wanted if low <= s <= high)]
 
     def noisy(self, clean: Tensor, sigma: Tensor, generator: torch.Generator) -> Tensor:
@@ -196,29 +213,21 @@ class Likelihood(Objective):
         return clean + per_item(sigma, clean) * noise
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
-        if not self.score or not bool((sigma > 0).any()):
+        if not self.teacher and (not self.weight or not bool((sigma > 0).any())):
             return self.validate(model, clean, noisy, sigma).mean()
-        code, gradient = self.code_and_gradient(model, noisy, sigma)
-        return code.mean() + self.score * self.errors(gradient, noisy, clean, sigma).mean()
-
-    def code_and_gradient(
-        self, model: nn.Module, noisy: Tensor, sigma: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Code length, (batch,), and grad log p in nats, both to be differentiated once more."""
-        point = noisy.detach().requires_grad_()
-        code = self.validate(model, point, point, sigma)
-        nats = code.sum() * (-noisy[0].numel() * math.log(2))
+        x, s, target = self.targets(clean, noisy, sigma)
+        point = x.detach().requires_grad_()
+        code = self.validate(model, point, point, s)
+        nats = code.sum() * (-x[0].numel() * math.log(2))
         (gradient,) = torch.autograd.grad(nats, point, create_graph=True)
-        return code, gradient
-
-    def errors(self, gradient: Tensor, noisy: Tensor, clean: Tensor, sigma: Tensor) -> Tensor:
-        """How far a gradient leads from clean signals, (batch,); without noise nowhere."""
-        s = per_item(sigma, clean)
+        if self.teacher:
+            self.teacher.move(x + per_item(s, x).square() * gradient)
         # sigma^2 grad log p_sigma(x + sigma n) should be -sigma n; without noise there is nothing
         # to compare with.
-        error = (s * gradient + (noisy - clean) / s.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
-        error = error * (1 + (sigma / self.spread).square())
-        return torch.where(sigma > 0, error, 0.0)
+        sd = per_item(s, x)
+        error = (sd * gradient + (x - target) / sd.clamp_min(1e-6)).flatten(1).square().mean(dim=1)
+        error = torch.where(s > 0, error * (1 + (s / self.std).square()), 0.0)
+        return code[: len(clean)].mean() + self.weight * error.mean()
 
     def validate(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         log_prob = model.log_prob(noisy, sigma)  # type: ignore[operator]
@@ -229,39 +238,56 @@ class DualScore(Denoising):
     """The denoising error of an energy's gradient, and the error of its slope over log(sigma).
 
     Args:
-        dual: Weight of the second, in units where 1 is the error of a density that does not depend
-            on x.
-        unit: What the levels of the validation figures, chosen for pictures, are multiplied by.
+        weight: Weight of the second error, in units where 1 is the error of a density that does not
+            depend on x.
+        scale: Multiplies the levels of the validation figures, which are those for pictures.
+        teacher: Compares the gradient with that of another prior.
     """
 
-    def __init__(self, dual: float = 1.0, unit: float = 1.0) -> None:
-        super().__init__(unit)
-        self.dual = dual
+    def __init__(
+        self, weight: float = 1.0, scale: float = 1.0, *, teacher: Teacher | None = None
+    ) -> None:
+        super().__init__(scale)
+        self.weight, self.teacher = weight, teacher
 
     def loss(self, model: nn.Module, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
         assert isinstance(model, Energy)
-        by_x, by_level = model.slopes(noisy, sigma.log())
-        error = self.by_signal(model, by_x, noisy, clean, sigma)
-        return error + self.dual * self.by_level(by_level, clean, noisy, sigma)
-
-    def by_signal(
-        self, model: Energy, slope: Tensor, noisy: Tensor, target: Tensor, sigma: Tensor
-    ) -> Tensor:
-        """How far the slopes in x lead from their targets, in units of the denoising error."""
-        s = per_item(sigma, noisy)
-        apart = (noisy - target + s.square() * slope) / model.output_scale(s)
-        return apart.square().mean()
-
-    def by_level(self, slope: Tensor, clean: Tensor, noisy: Tensor, sigma: Tensor) -> Tensor:
-        """The error of the slopes over log(sigma)."""
+        x, s, target = self.targets(clean, noisy, sigma)
+        by_x, by_level = model.slopes(x, s.log())
+        sd = per_item(s, x)
+        if self.teacher:
+            self.teacher.move(x + sd.square() * by_x)
+        error = ((x - target + sd.square() * by_x) / model.output_scale(sd)).square().mean()
         # |n|^2 - d is the slope of log p(noisy | clean) over log(sigma), and its variance is 2 d.
         values = clean[0].numel()
         noise = (noisy - clean) / per_item(sigma, clean)
-        known = noise.flatten(1).square().sum(dim=1) - values
-        return (slope - known).square().mean() / (2 * values)
+        slope = noise.flatten(1).square().sum(dim=1) - values
+        by_level = (by_level[: len(clean)] - slope).square().mean() / (2 * values)
+        return error + self.weight * by_level
 
 
-def normalise(
+def make_objective(
+    kind: str, config: TrainConfig, std: float, *, eight_bit: bool, scale: float, teacher: Any
+) -> Objective:
+    """The objective of a kind of network: "denoising", "likelihood" or "energy".
+
+    Args:
+        kind: The objective's name.
+        config: The settings of the run.
+        std: Standard deviation of the values.
+        eight_bit: Whether the values are 8-bit.
+        scale: That of the noise levels.
+        teacher: A `Teacher` or None.
+    """
+    if kind == "denoising":
+        return Denoising(scale)
+    if kind == "energy":
+        return DualScore(config.dual_weight, scale, teacher=teacher)
+    steps = 255 if eight_bit else 0
+    return Likelihood(config.score_weight, std, steps=steps, scale=scale, teacher=teacher)
+
+
+def normalize(
     energy: Energy,
     images: Tensor,
     sigma_min: float,
@@ -272,17 +298,17 @@ def normalise(
 ) -> None:
     """Sets an energy's constant so that its density integrates to one at every noise level.
 
-    At `sigma_max`, which should be far above the spread of the data, the noisy data is as good as
-    Gaussian, and the mean of log p is minus the entropy of a Gaussian of the data's covariance.
-    From there the slope of the constant follows, knot by knot, from the data: the mean of
-    d log p / d log sigma over noisy data is zero.
+    At `sigma_max`, which should be far above the data's standard deviation, the noisy data is
+    nearly Gaussian, and the mean of log p is minus the entropy of a Gaussian with the data's
+    covariance. From there the slope of the constant follows, knot by knot, from the data: the mean
+    of d log p / d log sigma over noisy data is zero.
 
     Args:
         energy: Its `constant` is changed, nothing else.
         images: Data, (n, channels, *size), uint8 or floats.
         sigma_min, sigma_max: The noise levels that the energy was trained for; beyond them the
-            slope is that at their ends.
-        count: Images for every knot.
+            slope is constant.
+        count: Images for each knot.
         seed: Seed of the images and of the noise.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -297,10 +323,10 @@ def normalise(
 
     # An estimate minus |n|^2, whose mean is known, has a far smaller variance.
     with torch.no_grad():
-        for place, knot in enumerate(constant.knots.tolist()):
+        for index, knot in enumerate(constant.knots.tolist()):
             noisy, noise, sigma = draw(min(max(math.exp(knot), sigma_min), sigma_max))
             slope = _well_slope(energy, noisy, sigma) - noise.flatten(1).square().sum(dim=1)
-            constant.slopes[place] = -slope.mean() / values
+            constant.slopes[index] = -slope.mean() / values
         noisy, noise, sigma = draw(sigma_max)
         well = energy.well(noisy, sigma, energy.features(noisy, sigma))
         mean = (well + noise.flatten(1).square().sum(dim=1) / 2).mean() - values / 2

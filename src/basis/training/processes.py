@@ -1,31 +1,38 @@
-"""Training on several processes, as torchrun starts them.
+"""The process that trains: signals that stop it, its progress bar, and others beside it.
 
-Every process draws the same images and noise from the same generator and works on its share of the
-batch; gradients are averaged by `DistributedDataParallel`, so that all of them take the same step.
-The run is that of one process but for rounding and dropout, and its state says nothing of the
-number of processes: it may go on with another.
+Several processes are started by torchrun. Each draws the same images and noise from the same
+generator and computes its share of the batch; `DistributedDataParallel` averages the gradients, so
+that all take the same step. Apart from rounding and dropout the run is that of one process, and its
+state does not depend on their number.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
-from contextlib import AbstractContextManager, nullcontext
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
 
 from basis.errors import BasisError
 from basis.files import folder_lock
-from basis.nn.unet import ClassConditional
-from basis.training.objectives import Denoising, Objective
 
-_PATIENCE = datetime.timedelta(days=1)
-"""How long the others wait while the first one writes or learns the variance."""
+Report = bool | Callable[[dict[str, Any]], None]
+"""How a run reports: a progress bar, not at all, or by calling a function with rows of its log."""
+
+_TIMEOUT = datetime.timedelta(days=1)
+"""How long the others wait while the first one writes or trains the variance."""
+_LINE_EVERY = 30.0  # seconds between lines without a terminal
 
 
 class Processes:
@@ -34,27 +41,24 @@ class Processes:
     Attributes:
         rank: This one's number.
         count: How many there are.
+        first: Whether this is the process that writes.
     """
 
     def __init__(self) -> None:
-        self.rank, self.count = _asked_for()
+        self.rank, self.count = _ranks()
+        self.first = self.rank == 0
         if self.count > 1 and not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo"
-            dist.init_process_group(backend, timeout=_PATIENCE)
-
-    @property
-    def first(self) -> bool:
-        """Whether this is the process that writes."""
-        return self.rank == 0
+            dist.init_process_group(backend, timeout=_TIMEOUT)
 
     def device(self, device: torch.device) -> torch.device:
-        """This process's own GPU, where a GPU is asked for and there are several processes."""
+        """This process's own GPU if there are several processes on GPUs."""
         if device.type == "cuda" and device.index is None and self.count > 1:
             return torch.device("cuda", int(os.environ.get("LOCAL_RANK", self.rank)))
         return device
 
     def share(self, batch: int) -> slice:
-        """Which items of a batch are this process's."""
+        """Which items of a batch this process computes."""
         return slice(batch * self.rank // self.count, batch * (self.rank + 1) // self.count)
 
     def mean(self, value: float) -> float:
@@ -65,61 +69,115 @@ class Processes:
         dist.all_reduce(total)
         return total.item() / self.count
 
-    def any(self, flag: bool) -> bool:
-        """Whether any process says so: all end at the same step."""
-        return flag if self.count == 1 else self.mean(float(flag)) > 0
-
-    def alone(self, folder: Path) -> AbstractContextManager[None]:
-        """Keeps other runs out of a folder; the first process does so for all of this run."""
+    def lock(self, folder: Path) -> AbstractContextManager[None]:
+        """Keeps other runs out of a folder; the first process holds the lock for all."""
         return folder_lock(folder) if self.first else nullcontext()
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Waits for all processes."""
         if self.count > 1:
             dist.barrier()
 
 
-class ShareLoss(nn.Module):
-    """An objective's loss on a share of a batch, weighted so that shares average to the whole.
-
-    Args:
-        objective: What is lowered.
-        model: What it is lowered of.
-    """
-
-    def __init__(self, objective: Objective, model: nn.Module) -> None:
-        super().__init__()
-        self.objective, self.model = objective, model
-
-    def forward(
-        self,
-        clean: Tensor,
-        noisy: Tensor,
-        sigma: Tensor,
-        weight: float,
-        told: Tensor | None = None,
-    ) -> Tensor:
-        """The loss of (share, channels, *size), times the weight; told is (share, classes)."""
-        model: Any = self.model if told is None else ClassConditional(self.model, told)  # type: ignore[arg-type]
-        return weight * self.objective.loss(model, clean, noisy, sigma)
-
-
-def shared_loss(processes: Processes, objective: Objective, model: nn.Module) -> Any:
-    """`ShareLoss` whose gradients are averaged over all processes."""
-    loss = ShareLoss(objective, model)
-    if processes.count == 1:
-        return loss
-    # Models with a likelihood may have parts that a batch does not touch.
-    return DistributedDataParallel(
-        loss, find_unused_parameters=not isinstance(objective, Denoising)
-    )
-
-
-def _asked_for() -> tuple[int, int]:
-    """Rank and number of processes by torchrun's variables; 0 and 1 without them."""
+def _ranks() -> tuple[int, int]:
+    """Rank and number of processes from torchrun's variables; 0 and 1 without them."""
     try:
         rank, count = (int(os.environ.get(n, d)) for n, d in (("RANK", "0"), ("WORLD_SIZE", "1")))
     except ValueError as error:
         raise BasisError("RANK and WORLD_SIZE must be whole numbers, as torchrun sets") from error
-    # Other tools set WORLD_SIZE too; only torchrun's processes have an address to meet at.
+    # Other tools set WORLD_SIZE too; only torchrun also sets an address.
     return (rank, count) if "MASTER_ADDR" in os.environ and count > 1 else (0, 1)
+
+
+@contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handles SIGINT and SIGTERM within the block, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, previous in old.items():
+            signal.signal(s, previous)
+
+
+@contextmanager
+def stop_event() -> Iterator[threading.Event]:
+    """Turns SIGINT and SIGTERM into an event, so that a step is never interrupted."""
+    stop = threading.Event()
+    with _signals(lambda number, frame: stop.set()):
+        yield stop
+
+
+@contextmanager
+def stoppable(folder: Path) -> Iterator[None]:
+    """Within the block SIGTERM raises KeyboardInterrupt as SIGINT does, with a line that says how
+    to continue: everything that is written is written atomically, and the state before.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _signals(interrupt):
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            where = f"{error}; " if str(error) else ""
+            raise KeyboardInterrupt(
+                f"stopped: {where}the state is saved in {folder}; repeat the same to continue"
+            ) from None
+
+
+class ProgressBar:
+    """A progress bar with the time left, or a line every 30 seconds without a terminal.
+
+    Args:
+        label: What is done.
+        total, done: Units of work in all, and already done.
+        unit: The unit.
+        shown: Whether there is one.
+    """
+
+    def __init__(self, label: str, total: float, done: float, unit: str, shown: bool) -> None:
+        self.label, self.total, self.done, self.unit = label, total, done, unit
+        self.bar = tqdm(
+            desc=label,
+            total=round(total),
+            initial=round(done),
+            unit=unit,
+            unit_scale=True,
+            dynamic_ncols=True,
+            disable=None if shown else True,
+        )
+        self.lines = shown and bool(self.bar.disable)
+        self.began = self.printed = time.monotonic()
+        self.first = done
+        self._print()
+
+    def update(self, done: float, **figures: float) -> None:
+        """Shows how much is done."""
+        self.done = done
+        if figures:
+            shown = {name: f"{value:.4f}" for name, value in figures.items()}
+            self.bar.set_postfix(shown, refresh=False)
+        self.bar.update(round(done) - self.bar.n)
+        if time.monotonic() - self.printed > _LINE_EVERY:
+            self._print()
+
+    def close(self) -> None:
+        """Ends the bar."""
+        self.bar.close()
+        self._print()
+
+    def _print(self) -> None:
+        self.printed = time.monotonic()
+        if not self.lines:
+            return
+        left = ""
+        if self.done > self.first:
+            pace = (self.printed - self.began) / (self.done - self.first)
+            left = f", {pace * max(0, self.total - self.done) / 60:.0f} min left"
+        text = f"{self.label}: {self.done:,.0f} of {self.total:,.0f} {self.unit}{left}"
+        print(text, file=sys.stderr, flush=True)

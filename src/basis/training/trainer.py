@@ -1,22 +1,18 @@
-"""When a run saves its state, and how it is stopped."""
+"""The training loop: steps, saves, and measurements on held-out data."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
-from tqdm import tqdm
 
 from basis.adapters.weights import channels_last
 from basis.errors import BasisError
@@ -24,22 +20,22 @@ from basis.files import reading
 from basis.nn.unet import ClassConditional
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
+from basis.training.data import as_floats, check_values, fingerprint, noise_scale
 from basis.training.muon import Muon
 from basis.training.objectives import (
     Denoising,
     Objective,
     SigmaDraw,
-    draw_told,
+    draw_conditions,
     focused_sigmas,
-    own_class,
+    own_conditions,
 )
-from basis.training.processes import Processes, shared_loss
-from basis.training.signals import as_floats, check_values, fingerprint, noise_unit
+from basis.training.processes import Processes, ProgressBar, Report, stop_event
 from basis.training.state import (
     STATE,
+    StateInfo,
     append_log,
-    check_data,
-    check_settings,
+    check_same_run,
     read_state,
     restore_optimizer,
     shaped,
@@ -47,74 +43,47 @@ from basis.training.state import (
     write_state,
 )
 
-_LEAST = 1.0  # seconds between saves, however quick they are
+_SAVE_FRACTION = 0.02
+"""The fraction of the time that saving may take; a kill loses about what a save takes, times 50."""
 
 
-class SavePace:
-    """Saves as often as a share of the time allows: what a kill costs is what that share is worth.
+class _Loss(nn.Module):
+    """An objective's loss on part of a batch, weighted so that the parts average to the whole."""
 
-    Args:
-        share: The share of the time that saving may take, in (0, 1).
+    def __init__(self, objective: Objective, model: nn.Module) -> None:
+        super().__init__()
+        self.objective, self.model = objective, model
 
-    A save is the block of a `with` statement, and is timed.
-    """
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self.wait = _LEAST
-        self.began = self.ended = time.monotonic()
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time to save."""
-        return time.monotonic() - self.ended >= self.wait
-
-    def __enter__(self) -> Self:
-        self.began = time.monotonic()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.ended = time.monotonic()
-        self.wait = max(_LEAST, (self.ended - self.began) * (1 / self.share - 1))
-
-
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Turns SIGINT and SIGTERM into an event, so that a step is never cut in half."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    old = {s: signal.signal(s, handler) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for s, previous in old.items():
-            signal.signal(s, previous)
+    def forward(
+        self,
+        clean: Tensor,
+        noisy: Tensor,
+        sigma: Tensor,
+        weight: float,
+        condition: Tensor | None = None,
+    ) -> Tensor:
+        model: Any = self.model
+        if condition is not None:
+            model = ClassConditional(model, condition)
+        return weight * self.objective.loss(model, clean, noisy, sigma)
 
 
 class Trainer:
     """Trains a network in a folder, from wherever the folder left off.
 
     Args:
-        model: What the objective asks for: a denoiser in the manner of `basis.nn.Denoiser` (called
-            with (x, sigma), and with an `output_scale` that is the natural unit of its error at
-            sigma), or a model with a `log_prob`. Its weights are replaced by the saved ones when
-            the folder holds a state.
+        model: What the objective needs: a denoiser such as `basis.nn.Denoiser`, called with
+            (x, sigma) and with an `output_scale`, or a model with a `log_prob`. Its weights are
+            replaced by the saved ones if the folder has a state.
         images: All training data, (n, channels, *size): uint8 (v stands for v / 255) or floats.
         folder: Holds the state, the log and later the exported prior.
-        config: How to train. A resumed run may change nothing but its length, `images` and
-            `cooldown`.
-        held_out: Data for the validation curve.
-        labels: The class of every item of the data and of the held-out data after it, for a
-            network that may be told classes; None tells it nothing.
-        about: What else a reader of the state must know to build the model again.
+        config: The settings; those of `RESUMABLE` may differ from the run's earlier ones.
+        held_out: Data for validation.
+        labels: The class of every item of the data and then of the held-out data, for a conditional
+            network.
+        about: What else a reader of the state needs to build the model.
         sigmas: How noise levels are drawn.
-        objective: What a step lowers; the denoising error by default.
+        objective: The loss; the denoising error by default.
         device: Where to compute.
         compiled: Whether steps run through torch.compile, which needs a C++ compiler and starts
             slowly; large networks then train faster.
@@ -140,8 +109,8 @@ class Trainer:
         compiled: bool = False,
     ) -> None:
         check_values(images)
-        unit = noise_unit(images)
-        self.folder, self.config = Path(folder), config.in_units(unit)
+        scale = noise_scale(images)
+        self.folder, self.config = Path(folder), config.scaled(scale)
         self.processes = Processes()
         self.device = self.processes.device(torch.device(device))
         self.model = channels_last(model.to(self.device))
@@ -151,7 +120,9 @@ class Trainer:
         self.about = about or {}
         self.data = fingerprint(images, held_out)
         self.sigmas = sigmas or focused_sigmas(self.config)
-        self.objective = objective or Denoising(unit)
+        self.objective = objective or Denoising(scale)
+        if self.objective.teacher and self.processes.count > 1:
+            raise BasisError("a teacher works with a single process only")
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = Muon(
             self.parameters, lr=config.lr, adam_lr=config.adam_lr, smallest=config.smallest
@@ -163,47 +134,65 @@ class Trainer:
         self.seconds = 0.0
         if (self.folder / STATE).exists():
             self._load()
-        self._shared_loss: Any = None  # made at the first step, when the weights are there
+        self._loss: Any = None  # made at the first step, when the weights are there
         if self.processes.first:
             trim_log(self.folder, self.step)
 
     @property
     def seen(self) -> int:
         """Images seen so far."""
-        return self.step * self.config.batch
+        return self.step * self.config.batch_size
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        """The length of the run and how much of it is done, in images or in seconds."""
+        if self.config.hours is not None:
+            return 3600 * self.config.hours, self.seconds
+        return self.config.images, self.seen
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its full length."""
+        total, done = self.budget
+        return done >= total
 
     def factor(self) -> float:
-        """Learning-rate factor now: warm-up, plateau, linear cool-down."""
+        """The current factor of the learning rates: warm-up, plateau, linear cool-down."""
         c = self.config
-        left = (c.images - self.seen) / max(1.0, c.cooldown * c.images)
-        return max(0.0, min(1.0, (self.seen + c.batch) / max(1, c.warmup), left))
+        total, done = self.budget
+        left = (total - done) / max(1.0, c.cooldown * total)
+        return max(0.0, min(1.0, (self.seen + c.batch_size) / max(1, c.warmup), left))
 
     def train_step(self) -> float:
         """One step; returns the loss."""
         c, g = self.config, self.generator
-        pick = torch.randint(len(self.images), (c.batch,), generator=g)
+        pick = torch.randint(len(self.images), (c.batch_size,), generator=g)
         clean = as_floats(self.images[pick])
         if c.flip:
-            mirrored = torch.rand(c.batch, generator=g) < 0.5
+            mirrored = torch.rand(c.batch_size, generator=g) < 0.5
             clean = torch.where(per_item(mirrored, clean).bool(), clean.flip(-1), clean)
-        sigma = self.sigmas(c.batch, g)
+        sigma = self.sigmas(c.batch_size, g)
         noisy = self.objective.noisy(clean, sigma, g)
         if self.step == 0 and not getattr(self.model, "started", True):
             self.model.start(noisy.to(self.device), sigma.to(self.device))  # type: ignore[operator]
-        mine = self.processes.share(c.batch)
-        told = None
+        mine = self.processes.share(c.batch_size)
+        condition = None
         if self.labels is not None:
-            told = draw_told(self.labels[pick], self.classes, g)[mine].to(self.device)
+            condition = draw_conditions(self.labels[pick], self.classes, g)
+            condition = condition[mine].to(self.device)
         clean, noisy, sigma = (t[mine].to(self.device) for t in (clean, noisy, sigma))
-        if self._shared_loss is None:
-            self._shared_loss = shared_loss(self.processes, self.objective, self.called)
+        if self._loss is None:
+            self._loss = _Loss(self.objective, self.called)
+            if self.processes.count > 1:
+                # Models with a likelihood may have parts that a batch does not use.
+                unused = not isinstance(self.objective, Denoising)
+                self._loss = DistributedDataParallel(self._loss, find_unused_parameters=unused)
         # fork_rng keeps dropout reproducible without touching the caller's global state.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(
-                (c.seed * 1_000_003 + self.step + (self.processes.rank << 40)) % 2**63
-            )
-            weight = len(clean) * self.processes.count / c.batch
-            loss = self._shared_loss(clean, noisy, sigma, weight, told)
+            seed = c.seed * 1_000_003 + self.step + (self.processes.rank << 40)
+            torch.manual_seed(seed % 2**63)
+            weight = len(clean) * self.processes.count / c.batch_size
+            loss = self._loss(clean, noisy, sigma, weight, condition)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.parameters, c.clip)
@@ -218,98 +207,65 @@ class Trainer:
         return self.processes.mean(loss.item())
 
     def run(
-        self,
-        *,
-        save_share: float = 0.02,
-        log_every: int = 50,
-        tell_every: float = 30.0,
-        validate_every: int = 50_000,
-        progress: bool = True,
+        self, *, log_every: int = 50, validate_every: int = 50_000, progress: Report = True
     ) -> bool:
-        """Trains until `config.images` are seen; False when stopped by a signal (state saved).
+        """Trains to the end of the run; False if a signal stopped it (the state is saved).
 
         Args:
-            save_share: The share of the time that may go into saving the state.
             log_every: Steps between rows of the log.
-            tell_every: Seconds between lines where there is no terminal.
             validate_every: Images between measurements on the held-out data.
-            progress: Whether to show a progress bar.
+            progress: As for `basis.train`.
         """
-        c, first = self.config, self.processes.first
-        progress = progress and first
+        first = self.processes.first
         self.folder.mkdir(parents=True, exist_ok=True)
-        bar = tqdm(
-            total=c.images,
-            initial=self.seen,
-            unit="img",
-            unit_scale=True,
-            dynamic_ncols=True,
-            disable=None if progress else True,
-        )
-        pace = SavePace(save_share)
-        silent = bool(progress and bar.disable)  # no terminal for a bar: a line now and then
-        told = last = time.monotonic()
-        if silent and self.seen < c.images:
-            print(f"training: {self.seen:,} of {c.images:,} images seen", file=sys.stderr)
-        began = (self.seen, last)
+        total, done = self.budget
+        unit = "images" if self.config.hours is None else "s"
+        bar = ProgressBar("training", total, done, unit, first and progress is True)
+        report = progress if callable(progress) else None
         losses: list[float] = []
-        with self.processes.alone(self.folder), stop_signals() as stop, bar:
-            while self.seen < c.images and not self.processes.any(stop.is_set()):
+        saved = last = time.monotonic()
+        wait = 1.0
+        with self.processes.lock(self.folder), stop_event() as stop:
+            while not self.finished and not self.processes.mean(stop.is_set()) > 0:
                 losses.append(self.train_step())
-                bar.update(c.batch)
                 now = time.monotonic()
                 self.seconds += now - last
                 last = now
+                if self.config.hours is not None:
+                    self.seconds = self.processes.mean(self.seconds)  # all end at the same step
                 if not first:
                     continue
+                bar.update(self.budget[1])
                 if self.step % log_every == 0:
-                    bar.set_postfix(loss=f"{self._log_loss(losses):.4f}")
-                if self.held_out is not None and self._crossed(validate_every):
-                    self._log_held_out(stop)
-                if pace.due:
-                    with pace:
-                        self.save()
-                if silent and now - told > tell_every:
-                    self._print_progress(began, now)
-                    told = now
+                    bar.update(self.budget[1], loss=self._log_loss(losses, report))
+                batch = self.config.batch_size
+                crossed = self.seen // validate_every > (self.seen - batch) // validate_every
+                if self.held_out is not None and crossed:
+                    self._log_held_out(stop, report)
+                if time.monotonic() - saved >= wait:
+                    began = time.monotonic()
+                    self.save()
+                    saved = time.monotonic()
+                    wait = max(1.0, (saved - began) * (1 / _SAVE_FRACTION - 1))
             if first:
                 if losses:
-                    self._log_loss(losses)
-                    if silent:
-                        self._print_progress(began, time.monotonic())
+                    self._log_loss(losses, report)
                 self.save()
+        bar.close()
         self.processes.wait()
-        return self.seen >= c.images
-
-    def _log_held_out(self, stop: threading.Event) -> None:
-        """Logs the figures on the held-out data, or nothing if the run is stopped meanwhile."""
-        for told in (False, True) if self.labels is not None else (False,):
-            figures = self.validate(told=told, stop=stop)
-            if stop.is_set():
-                return
-            if told:
-                self._log(held_out_told_class=figures)
-            else:
-                self._log(held_out=figures, of=self.objective.label)
-
-    def _print_progress(self, began: tuple[int, float], now: float) -> None:
-        pace = (now - began[1]) / max(1, self.seen - began[0])
-        left = pace * (self.config.images - self.seen) / 60
-        told = f"{self.seen:,} of {self.config.images:,} images seen, {left:.0f} min left"
-        print(told, file=sys.stderr, flush=True)
+        return self.finished
 
     def validate(
-        self, *, told: bool = False, stop: threading.Event | None = None
+        self, *, conditional: bool = False, stop: threading.Event | None = None
     ) -> dict[str, float]:
         """The objective's figure by noise level, of the averaged weights on the held-out data.
 
         Args:
-            told: Whether the network is told the class of each item.
+            conditional: Whether the network gets the class of each item.
             stop: Ends the measurement when it is set; the figures so far are returned.
         """
         assert self.held_out is not None
         figures: dict[str, float] = {}
-        model = self.average.module
         with torch.inference_mode():
             for s in self.objective.levels(self.config):
                 generator = torch.Generator().manual_seed(1)  # the same noise at every level
@@ -317,21 +273,21 @@ class Trainer:
                 for first in range(0, len(self.held_out), 256):
                     if stop is not None and stop.is_set():
                         return figures
-                    piece = self.held_out[first : first + 256]
-                    x = as_floats(piece)
+                    x = as_floats(self.held_out[first : first + 256])
                     sigma = torch.full((len(x),), s)
                     noisy = self.objective.noisy(x, sigma, generator)
                     batch = (t.to(self.device) for t in (x, noisy, sigma))
-                    if told and self.labels is not None:
+                    model: Any = self.average.module
+                    if conditional and self.labels is not None:
                         start = len(self.images) + first
-                        own = own_class(self.labels[start : start + len(x)], self.classes)
-                        model = ClassConditional(self.average.module, own.to(self.device))  # type: ignore[arg-type]
+                        own = own_conditions(self.labels[start : start + len(x)], self.classes)
+                        model = ClassConditional(model, own.to(self.device))
                     values.append(self.objective.validate(model, *batch))
                 figures[f"{s:g}"] = torch.cat(values).double().mean().item()
         return figures
 
     def save(self) -> None:
-        """Writes everything the next step depends on, whole or not at all."""
+        """Writes everything that the next step depends on, atomically."""
         tensors: dict[str, Tensor] = {
             f"average.{n}": p for n, p in self.average.module.named_parameters()
         }
@@ -340,19 +296,13 @@ class Trainer:
             tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
         tensors["generator"] = self.generator.get_state()
         tensors |= {f"objective.{n}": t for n, t in self.objective.tensors().items()}
-        meta = {
-            "config": asdict(self.config),
-            "about": self.about,
-            "data": self.data,
-            "step": self.step,
-            "seconds": self.seconds,
-        }
-        write_state(self.folder, meta, tensors)
+        config = asdict(self.config)
+        info = StateInfo(config, self.step, self.seconds, self.about, self.data)
+        write_state(self.folder, info, tensors)
 
     def _load(self) -> None:
-        meta, tensors = read_state(self.folder)
-        check_settings(self.folder, TrainConfig(**meta["config"]), self.config)
-        check_data(self.folder, meta, self.about, self.data)
+        info, tensors = read_state(self.folder)
+        check_same_run(self.folder, info, self.config, self.about.get("teacher"), self.data)
         with reading(self.folder / STATE, "the state of this network"):
             for prefix, module in (("average", self.average.module), ("model", self.model)):
                 with torch.no_grad():
@@ -363,7 +313,7 @@ class Trainer:
             mark = "objective."
             saved = {n.removeprefix(mark): t for n, t in tensors.items() if n.startswith(mark)}
             self.objective.load(saved)
-        self.step, self.seconds = meta["step"], meta["seconds"]
+        self.step, self.seconds = info.step, info.seconds
         self.average.n_averaged.fill_(self.step)
 
     def _power_law(self, averages: Sequence[Any], current: Sequence[Any], count: Any) -> None:
@@ -372,16 +322,25 @@ class Trainer:
         for average, p in zip(averages, current, strict=True):
             average.lerp_(p, 1 - keep)
 
-    def _crossed(self, every: int) -> bool:
-        return self.seen // every > (self.seen - self.config.batch) // every
+    def _log_held_out(self, stop: threading.Event, report: Any) -> None:
+        """Logs the figures on the held-out data, or nothing if the run is stopped meanwhile."""
+        figures = self.validate(stop=stop)
+        if not stop.is_set():
+            self._log(report, held_out=figures, of=self.objective.label)
+        if self.labels is not None and not stop.is_set():
+            figures = self.validate(conditional=True, stop=stop)
+            if not stop.is_set():
+                self._log(report, held_out_conditional=figures)
 
-    def _log_loss(self, losses: list[float]) -> float:
-        """Logs the mean loss since the last row and starts anew."""
+    def _log_loss(self, losses: list[float], report: Any) -> float:
+        """Logs the mean loss since the last row and empties the list."""
         mean = sum(losses) / len(losses)
         losses.clear()
-        self._log(loss=mean, factor=self.factor())
+        self._log(report, loss=mean, factor=self.factor())
         return mean
 
-    def _log(self, **values: object) -> None:
+    def _log(self, report: Any, **values: object) -> None:
         times = {"step": self.step, "images": self.seen, "seconds": round(self.seconds, 1)}
         append_log(self.folder, {**times, **values})
+        if report:
+            report({**times, **values})
