@@ -43,7 +43,8 @@ def states(path: Path) -> None:
 def photos(path: Path) -> None:
     """One posterior sample of each of eight mixtures of two photos."""
     mixed = basis.test_mixtures("cifar10", 8, alphas=(0.5, 0.5), seed=0)
-    prior = basis.Prior.from_pretrained("cifar10").autoguide("cifar10-small")
+    weaker = basis.Prior.from_pretrained("cifar10-small")
+    prior = basis.Prior.from_pretrained("cifar10").autoguide(weaker)
     result = basis.separate(mixed, prior, method=200, estimate="sample")
     write_picture(path, result.panel(rows=8))
 
