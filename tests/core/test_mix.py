@@ -6,7 +6,7 @@ import basis
 from basis import BasisError
 from basis._mix import Pairs, draw_pairs
 from basis.signals.datasets import load_images
-from basis.signals.places import ImageSet
+from basis.signals.image_set import ImageSet
 
 
 def test_sources_are_added(tmp_path):
