@@ -155,7 +155,6 @@ class Result:
                 f"sources of shape {tuple(self.sources.shape[2:])} cannot be drawn; pictures and "
                 "sound can"
             )
-        low, high = self.value_range
 
         def first(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[:rows]
@@ -168,8 +167,7 @@ class Result:
             truth=first(self.truth),
             names=[printable(name) for name in self.item_names[:rows]],
             title=f"prior {priors}, {self.evaluations} evaluations",
-            low=low,
-            high=high,
+            value_range=self.value_range,
             plausibility=first(self.plausibility),
             std=first(self.std),
         )
@@ -272,16 +270,15 @@ def save_result(result: Result, folder: str | Path, record: Mapping[str, Any]) -
         raise BasisError(f"{folder} is a file; save takes a folder")
     run = RunFolder(folder)
     run.refuse_job()
-    low, high = result.value_range
-    samples = result.samples
+    value_range, samples = result.value_range, result.samples
     if result.sources.ndim == 5:
         for item, name in enumerate(result.item_names):
             for i, image in enumerate(result.sources[item], start=1):
-                write_picture(run.path(f"{name}-source{i}.png"), to_picture(image, low, high))
+                write_picture(run.path(f"{name}-source{i}.png"), to_picture(image, value_range))
             for number, sample in enumerate(samples[item] if samples is not None else (), start=1):
                 for i, image in enumerate(sample, start=1):
                     path = run.path(f"{name}-sample{number:02d}-source{i}.png")
-                    write_picture(path, to_picture(image, low, high))
+                    write_picture(path, to_picture(image, value_range))
     arrays = {
         "observation": result.observation,
         "sources": result.sources,
@@ -305,14 +302,13 @@ def save_result(result: Result, folder: str | Path, record: Mapping[str, Any]) -
                 samples[:_ROWS],
                 modes=modes,
                 names=names,
-                low=low,
-                high=high,
+                value_range=value_range,
             )
             write_picture(run.path("samples.png"), panel)
         if result.trajectory:
             states = {sigma: x[:_ROWS, 0] for sigma, x in result.trajectory.items()}
             observed = result.mixing.observe(result.observation)[:_ROWS]
-            panel = trajectory_panel(observed, states, names=names, low=low, high=high)
+            panel = trajectory_panel(observed, states, names=names, value_range=value_range)
             write_picture(run.path("trajectory.png"), panel)
     entries: dict[str, Any] = {
         **record,

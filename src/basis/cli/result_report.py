@@ -115,7 +115,7 @@ def write_draws(
             for number, draw in enumerate(draws, start=1):
                 for i, image in enumerate(draw, start=1):
                     file = f"{name}-draw{number:0{digits}d}-source{i}.png"
-                    write_picture(folder.path(file), to_picture(image, low=low, high=high))
+                    write_picture(folder.path(file), to_picture(image, (low, high)))
     modes = [
         {i: rank for rank, mode in enumerate(one, start=1) for i in mode.members}
         for one in result.modes[:shown]
@@ -125,7 +125,6 @@ def write_draws(
         samples[:shown],
         modes=modes,
         names=list(names[:shown]),
-        low=low,
-        high=high,
+        value_range=(low, high),
     )
     write_picture(folder.path("draws.png"), picture)

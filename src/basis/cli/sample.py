@@ -108,9 +108,9 @@ def run(args: argparse.Namespace) -> None:
     if args.each_class and total <= min(args.count, _LONGEST_ROW):
         rows = min(_ROWS, args.count // total)
         by_class = images[: rows * total].unflatten(0, (rows, total))
-        shown = pictures_panel(by_class, prior.classes, cell=64, low=low, high=high)
+        shown = pictures_panel(by_class, prior.classes, cell=64, value_range=(low, high))
     else:
-        shown = grid(images[: _ROW * _ROWS], _ROW, low=low, high=high)
+        shown = grid(images[: _ROW * _ROWS], _ROW, value_range=(low, high))
     write_picture(out / "samples.png", shown)
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})

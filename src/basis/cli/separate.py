@@ -156,15 +156,14 @@ def run(args: argparse.Namespace) -> None:
         truth=None if truth is None else truth[:shown],
         names=names[:shown],
         title=title,
-        low=low,
-        high=high,
+        value_range=(low, high),
         plausibility=None if result.plausibility is None else result.plausibility[:shown],
         deviation=result.std[:shown] if has_draws(result) else None,
     )
     if len(priors[0].shape) == 3:
         for name, item in zip(names, sources, strict=True):
             for i, image in enumerate(item):
-                picture = to_picture(image, low=low, high=high)
+                picture = to_picture(image, (low, high))
                 write_picture(folder.path(f"{name}-source{i + 1}.png"), picture)
     _write_arrays(folder.path("sources.npz"), mixture, result, sources, truth)
     write_picture(folder.path("panel.png"), panel)
@@ -229,7 +228,7 @@ def _states_panel(
     from basis.plots.panels import trajectory_panel
 
     kept = {sigma: states[: len(names), 0] for sigma, states in result.kept.items()}
-    return trajectory_panel(mixture[: len(names)], kept, names=names, low=low, high=high)
+    return trajectory_panel(mixture[: len(names)], kept, names=names, value_range=(low, high))
 
 
 def _write_arrays(

@@ -1,11 +1,9 @@
-"""Pictures of separations: images enlarged pixel by pixel, sound as waveforms, drawn by Pillow."""
+"""Pictures of separations, drawn by Pillow: images enlarged pixel by pixel, sound as waveforms."""
 
 from __future__ import annotations
 
 from basis.plots.drawing import grid, to_picture, write_picture
 from basis.plots.panels import (
-    RESIDUAL_GAIN,
-    UNCERTAIN,
     pictures_panel,
     samples_panel,
     separation_panel,
@@ -13,8 +11,6 @@ from basis.plots.panels import (
 )
 
 __all__ = [
-    "RESIDUAL_GAIN",
-    "UNCERTAIN",
     "grid",
     "pictures_panel",
     "samples_panel",

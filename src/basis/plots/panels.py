@@ -1,4 +1,4 @@
-"""Panels of separations: mixtures, sources beside the truth, their sum and the residual."""
+"""Panels of separations: observations, sources next to the truth, their sum and the residual."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from torch import Tensor
 
 from basis import metrics
 from basis.mixings.mixing import Mixing
-from basis.plots.drawing import Column, draw_sheet, factor_for, hide, residual_picture, to_picture
+from basis.plots.drawing import (
+    Column,
+    ValueRange,
+    draw_sheet,
+    enlargement,
+    hide,
+    limits,
+    residual_picture,
+    to_picture,
+)
 from basis.priors.card import LIKELY
 
 if TYPE_CHECKING:
     from PIL import Image
 
-
 RESIDUAL_GAIN = 20
-"""Residuals are shown enlarged so many times; red where the sum is too low, blue where too high."""
-
-
+"""Residuals are enlarged by this factor: red where the sum is too low, blue where too high."""
 UNCERTAIN = 0.25
-"""The deviation that an uncertainty map shows white, as a share of the range of values."""
+"""The standard deviation shown as white, as a fraction of the range of values."""
 
 
 def separation_panel(
-    mixture: Tensor,
+    observation: Tensor,
     sources: Tensor,
     mixing: Mixing,
     *,
@@ -34,29 +40,28 @@ def separation_panel(
     names: Sequence[str] | None = None,
     title: str = "",
     cell: int = 112,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: ValueRange = (0.0, 1.0),
     plausibility: Tensor | None = None,
     std: Tensor | None = None,
 ) -> Image.Image:
-    """One row per mixture: mixture, sources (and truth), their sum, and what is left.
+    """One row per item: observation, sources (std and truth), their sum and the residual.
 
     Args:
-        mixture: (rows, observed channels, *size).
-        sources: (rows, k, channels, *size), of pictures (two axes of size) or sound (one). With a
-            truth they are put in its order first.
-        mixing: How the sources are put together again.
-        truth: (rows, k, channels, *size), where known.
+        observation: (batch, observed channels, *size).
+        sources: (batch, k, channels, *size), of pictures or sound. With a truth they are put in
+            its order first.
+        mixing: How the sources make the observation.
+        truth: (batch, k, channels, *size), if known.
         names: A name per row.
-        title: A line above all.
+        title: A line above everything.
         cell: Least height of a cell in pixels; pictures are enlarged by a whole factor.
-        low, high: The range of a source's values, which is shown and by which PSNR is measured.
-            Without one of them the values decide what is shown, and captions tell the SNR.
-        plausibility: (rows,), of a result, told below the mixtures.
-        std: (rows, k, channels, *size), of a result's draws: a map of the uncertainty of
-            every source, white where a quarter of the range is reached.
+        value_range: The range of a source's values, which is shown and used for PSNR. Without a
+            bound the values decide what is shown, and captions give the SNR.
+        plausibility: (batch,), shown below the observations.
+        std: (batch, k, channels, *size): a map of the uncertainty of every source, white where a
+            quarter of the range is reached.
     """
-    mixture, sources = mixture.detach().cpu(), sources.detach().cpu()
+    observation, sources = observation.detach().cpu(), sources.detach().cpu()
     std = None if std is None else std.detach().cpu()
     rows, k = sources.shape[:2]
     captions = [[""] * rows] * k
@@ -66,112 +71,106 @@ def separation_panel(
         sources = torch.stack([x[o] for x, o in zip(sources, order, strict=True)])
         if std is not None:
             std = torch.stack([x[o] for x, o in zip(std, order, strict=True)])
-        captions = [_quality(sources[:, i], truth[:, i], low, high) for i in range(k)]
-    remade = mixing(sources)
-    residual = mixing.residual(sources, mixture)
-    seen = _seen(mixing, mixture)
-    if seen is not None:
-        # What is hidden was not observed: it sets no scale, and is not shown.
-        mixture = torch.where(seen, mixture, remade)
-    bottom, top = _range([sources] if truth is None else [sources, truth], low, high)
-    # Mixtures can exceed the range; they and their sums share one scale, to be compared. Where the
-    # range is known, values of a mixture below it that no sum has are noise.
-    least = min(x.min().item() for x in ((remade, mixture) if low is None else (remade,)))
-    least = min(least, bottom)
-    most = max(mixture.max().item(), remade.max().item(), top)
-    is_unit = (low, high) == (0.0, 1.0)
+        captions = [_quality(sources[:, i], truth[:, i], value_range) for i in range(k)]
+    total = mixing(sources)
+    residual = mixing.residual(sources, observation)
+    observed = _observed(mixing, observation)
+    if observed is not None:  # what was not observed is hidden, and sets no scale
+        observation = torch.where(observed, observation, total)
+    shown = limits([sources] if truth is None else [sources, truth], value_range)
+    low, high = shown
+    sums = min(low, total.min().item()), max(high, total.max().item())
+    # Observations and sums, which can exceed the range, have one scale.
+    whole = _wider(sums, observation, value_range)
 
-    told = None if plausibility is None else [_plausible(p) for p in plausibility.tolist()]
-    columns = [_column("mixture", mixture, least, most, cell, told, seen=seen)]
-    for i in range(k):
-        name = f"source {i + 1}"
-        columns.append(_column(name, sources[:, i], bottom, top, cell, captions[i], i == 0))
-    if std is not None:
-        for i in range(k):
-            sizes = [f"rms {size:.2g}" for size in metrics.rms(std[:, i]).tolist()]
-            shown = std[:, i]
-            if shown.ndim == 4:  # a map has no colours: the channels' deviations together
-                shown = shown.square().mean(dim=1, keepdim=True).sqrt()
-            white = (top - bottom) * UNCERTAIN or 1.0
-            columns.append(_column(f"± {i + 1}", shown, 0.0, white, cell, sizes, i == 0))
+    notes = None if plausibility is None else [_plausible(p) for p in plausibility.tolist()]
+    columns = [_column("observation", observation, whole, cell, notes, observed=observed)]
+    columns += [
+        _column(f"source {i + 1}", sources[:, i], shown, cell, captions[i], new_group=i == 0)
+        for i in range(k)
+    ]
+    for i in range(k if std is not None else 0):
+        deviation = std[:, i]
+        sizes = [f"rms {size:.2g}" for size in metrics.rms(deviation).tolist()]
+        if deviation.ndim == 4:  # one map for all channels
+            deviation = deviation.square().mean(dim=1, keepdim=True).sqrt()
+        white = (high - low) * UNCERTAIN or 1.0
+        columns.append(
+            _column(f"± {i + 1}", deviation, (0.0, white), cell, sizes, new_group=i == 0)
+        )
     if truth is not None:
-        for i in range(k):
-            columns.append(
-                _column(f"truth {i + 1}", truth[:, i], bottom, top, cell, opens_group=i == 0)
-            )
-    together = "sum" if k > 1 else "remade"
-    columns.append(_column(together, remade, least, most, cell, opens_group=True, seen=seen))
-    size = metrics.rms(residual).tolist()
-    misfits = [f"rms {255 * r:.2f}/255" if is_unit else f"rms {r:.2g}" for r in size]
-    left = [residual_picture(r, (top - bottom) / RESIDUAL_GAIN or 1.0, cell=cell) for r in residual]
-    columns.append(Column(f"residual ×{RESIDUAL_GAIN}", left, misfits))
-    return draw_sheet(columns, names, title, factor_for(sources[0, 0], cell))
+        columns += [
+            _column(f"truth {i + 1}", truth[:, i], shown, cell, new_group=i == 0) for i in range(k)
+        ]
+    name = "sum" if k > 1 else "remade"
+    columns.append(_column(name, total, whole, cell, new_group=True, observed=observed))
+    bytes_ = tuple(value_range) == (0.0, 1.0)
+    misfits = [
+        f"rms {255 * r:.2f}/255" if bytes_ else f"rms {r:.2g}"
+        for r in metrics.rms(residual).tolist()
+    ]
+    full = (high - low) / RESIDUAL_GAIN or 1.0
+    pictures = [residual_picture(r, full, cell=cell) for r in residual]
+    columns.append(Column(f"residual ×{RESIDUAL_GAIN}", pictures, misfits))
+    return draw_sheet(columns, names, title, enlargement(sources[0, 0], cell))
 
 
 def trajectory_panel(
-    mixture: Tensor,
+    observation: Tensor,
     states: Mapping[float, Tensor],
     *,
     names: Sequence[str] | None = None,
     cell: int = 84,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: ValueRange = (0.0, 1.0),
 ) -> Image.Image:
-    """One row per mixture: the mixture, then all sources at each noise level kept, largest first.
+    """One row per item: the observation, then all sources at each noise level, largest first.
 
     Args:
-        mixture: (rows, observed channels, *size).
-        states: Noise level to (rows, k, channels, *size).
+        observation: (batch, observed channels, *size).
+        states: Noise level to (batch, k, channels, *size).
         names: A name per row.
-        cell: Least height of the mixture's cell in pixels.
-        low, high: The range of a source's values; None: that of the last state.
+        cell: Least height of the observation's cell in pixels.
+        value_range: The range of a source's values; bounds of None are those of the last state.
     """
-    mixture = mixture.detach().cpu()
-    bottom, top = _range([states[min(states)]] if states else [mixture], low, high)
-    # Below the range of the sources a mixture has noise only, unless a bound is unknown.
-    least = bottom if low is not None else min(bottom, mixture.min().item())
-    columns = [_column("mixture", mixture, least, max(mixture.max().item(), top), cell)]
-    for sigma in sorted(states, reverse=True):
-        # The sources of one level are above each other in one cell: an axis of size of a picture,
-        # a track of a waveform.
-        above = states[sigma].detach().cpu()
-        above = above.movedim(1, 2).flatten(2, 3) if above.ndim == 5 else above.flatten(1, 2)
-        columns.append(_column(f"σ = {sigma:.2g}", above, bottom, top, cell, opens_group=True))
-    return draw_sheet(columns, names, "", factor_for(mixture[0], cell))
+    observation = observation.detach().cpu()
+    last = states[min(states)].detach().cpu() if states else observation
+    shown = limits([last], value_range)
+    columns = [_column("observation", observation, _wider(shown, observation, value_range), cell)]
+    columns += [
+        _column(f"σ = {sigma:.2g}", _stacked(states[sigma]), shown, cell, new_group=True)
+        for sigma in sorted(states, reverse=True)
+    ]
+    return draw_sheet(columns, names, "", enlargement(observation[0], cell))
 
 
 def samples_panel(
-    mixture: Tensor,
+    observation: Tensor,
     samples: Tensor,
     *,
     modes: Sequence[Mapping[int, int]] | None = None,
     names: Sequence[str] | None = None,
     cell: int = 84,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: ValueRange = (0.0, 1.0),
 ) -> Image.Image:
-    """One row per mixture: the mixture, then every draw, its sources above each other.
+    """One row per item: the observation, then every posterior sample.
 
     Args:
-        mixture: (rows, observed channels, *size).
-        samples: (rows, draws, k, channels, *size).
-        modes: For every row the number of the mode that each draw belongs to, told below it where
+        observation: (batch, observed channels, *size).
+        samples: (batch, samples, k, channels, *size).
+        modes: For every item the number of the mode that each sample belongs to, shown below it if
             there are several.
-        names, cell, low, high: As for `trajectory_panel`.
+        names, cell, value_range: As for `trajectory_panel`.
     """
-    mixture, samples = mixture.detach().cpu(), samples.detach().cpu()
-    bottom, top = _range([samples], low, high)
-    least = bottom if low is not None else min(bottom, mixture.min().item())
-    columns = [_column("mixture", mixture, least, max(mixture.max().item(), top), cell)]
-    for number, draw in enumerate(samples.unbind(1)):
-        above = draw.movedim(1, 2).flatten(2, 3) if draw.ndim == 5 else draw.flatten(1, 2)
-        told = [
-            f"mode {row[number]}" if len(set(row.values())) > 1 else "" for row in modes or ()
-        ] or None
-        columns.append(
-            _column(f"draw {number + 1}", above, bottom, top, cell, told, opens_group=number == 0)
-        )
-    return draw_sheet(columns, names, "", factor_for(mixture[0], cell))
+    observation, samples = observation.detach().cpu(), samples.detach().cpu()
+    shown = limits([samples], value_range)
+    columns = [_column("observation", observation, _wider(shown, observation, value_range), cell)]
+    for number, sample in enumerate(samples.unbind(1)):
+        captions = [
+            f"mode {item[number]}" if len(set(item.values())) > 1 else "" for item in modes or ()
+        ]
+        name, first = f"sample {number + 1}", number == 0
+        columns.append(_column(name, _stacked(sample), shown, cell, captions, new_group=first))
+    return draw_sheet(columns, names, "", enlargement(observation[0], cell))
 
 
 def pictures_panel(
@@ -181,8 +180,7 @@ def pictures_panel(
     names: Sequence[str] | None = None,
     title: str = "",
     cell: int = 112,
-    low: float | None = 0.0,
-    high: float | None = 1.0,
+    value_range: ValueRange = (0.0, 1.0),
 ) -> Image.Image:
     """Signals in rows under the titles of their columns.
 
@@ -190,59 +188,68 @@ def pictures_panel(
         images: (rows, columns, channels, *size).
         titles: One per column.
         names: A name per row.
-        title: A line above all.
+        title: A line above everything.
         cell: Least height of a cell in pixels.
-        low, high: The range of values shown; None: from the signals.
+        value_range: The range of values shown; bounds of None are those of the signals.
     """
-    bottom, top = _range([images], low, high)
+    shown = limits([images], value_range)
     columns = [
-        _column(words, column, bottom, top, cell)
-        for words, column in zip(titles, images.unbind(1), strict=True)
+        _column(name, column, shown, cell)
+        for name, column in zip(titles, images.unbind(1), strict=True)
     ]
-    return draw_sheet(columns, names, title, factor_for(images[0, 0], cell))
+    return draw_sheet(columns, names, title, enlargement(images[0, 0], cell))
 
 
 def _column(
     title: str,
     signals: Tensor,
-    low: float,
-    high: float,
+    value_range: tuple[float, float],
     cell: int,
     captions: list[str] | None = None,
-    opens_group: bool = False,
-    seen: Tensor | None = None,
+    *,
+    new_group: bool = False,
+    observed: Tensor | None = None,
 ) -> Column:
-    cells = [to_picture(x, low, high, cell=cell) for x in signals]
-    if seen is not None:
-        cells = [hide(picture, place) for picture, place in zip(cells, seen, strict=True)]
-    return Column(title, cells, captions or [""] * len(cells), opens_group)
+    cells = [to_picture(x, value_range, cell=cell) for x in signals]
+    if observed is not None:
+        cells = [hide(picture, where) for picture, where in zip(cells, observed, strict=True)]
+    return Column(title, cells, captions or [""] * len(cells), new_group)
 
 
-def _seen(mixing: Mixing, mixture: Tensor) -> Tensor | None:
-    """Where pictures were observed, (rows, channels, height, width) of bool; None: everywhere."""
-    mask = getattr(mixing, "mask", None)
-    if mask is None or mixture.ndim != 4:
+def _observed(mixing: Mixing, observation: Tensor) -> Tensor | None:
+    """Where pictures were observed, (batch, channels, height, width); None: everywhere."""
+    if getattr(mixing, "mask", None) is None or observation.ndim != 4:
         return None
-    return mixing.observe(torch.ones_like(mixture)) > 0
+    return mixing.observe(torch.ones_like(observation)) > 0
 
 
-def _range(signals: Sequence[Tensor], low: float | None, high: float | None) -> tuple[float, float]:
-    """The bounds that are given, and those of the values for the others."""
-    return (
-        min(x.min().item() for x in signals) if low is None else low,
-        max(x.max().item() for x in signals) if high is None else high,
-    )
+def _stacked(sources: Tensor) -> Tensor:
+    """(batch, k, channels, *size) with the sources of an item below each other in one cell."""
+    sources = sources.detach().cpu()
+    return sources.movedim(1, 2).flatten(2, 3) if sources.ndim == 5 else sources.flatten(1, 2)
+
+
+def _wider(
+    shown: tuple[float, float], observation: Tensor, value_range: ValueRange
+) -> tuple[float, float]:
+    """The range shown of an observation, which can exceed that of the sources.
+
+    Below a known bound of the sources it has only noise.
+    """
+    low, high = shown
+    if value_range[0] is None:
+        low = min(low, observation.min().item())
+    return low, max(observation.max().item(), high)
 
 
 def _plausible(p: float) -> str:
-    """What is said of a mixture's plausibility."""
     return f"plausible ({p:.2f})" if p >= LIKELY else "NOT plausible"
 
 
-def _quality(estimate: Tensor, truth: Tensor, low: float | None, high: float | None) -> list[str]:
-    """A caption per row for one source, (rows, channels, *size)."""
-    if low is None or high is None:
+def _quality(estimate: Tensor, truth: Tensor, value_range: ValueRange) -> list[str]:
+    """A caption per item for one source, (batch, channels, *size)."""
+    if None in value_range:
         ratios = metrics.snr(estimate[:, None], truth[:, None])
         return [f"SNR {value:.1f} dB" for value in ratios.tolist()]
-    ratios = metrics.psnr(estimate[:, None], truth[:, None], (low, high))
+    ratios = metrics.psnr(estimate[:, None], truth[:, None], value_range)
     return [f"{value:.1f} dB" for value in ratios.tolist()]
