@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page page-pictures test check format docs pictures notebooks clean
+.PHONY: demo page page-pictures test test-slow check format docs pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
@@ -15,6 +15,10 @@ page: .venv/ready-page
 # One process with one thread per core: most tests are too small for threads.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal --durations 20
+
+# Tests that take half a minute or more.
+test-slow: .venv/ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m slow
 
 check: .venv/ready-dev
 	$(BIN)/ruff check .
