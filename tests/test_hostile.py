@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import pickle
 import stat
 import struct
 import sys
@@ -21,8 +20,8 @@ from safetensors.torch import save_file
 from test_cli import fails as refused
 
 from basis.cli import main
-from basis.errors import BasisError, markdown_cell, one_line, printable, shown
-from basis.files import check_disk_space, protected, sha256, whole_file, write_text
+from basis.errors import BasisError, markdown_cell, printable, shown
+from basis.files import check_disk_space, sha256, write_text
 from basis.signals.datasets import load_images
 from basis.signals.old_observation import read_image
 from basis.store.folder import save_prior, write_prior
@@ -61,59 +60,6 @@ def in_time(seconds, work):
 
 
 # Pickles -----------------------------------------------------------------------------------------
-
-
-def cifar_folder(folder: Path, batch: bytes) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "test_batch").write_bytes(batch)
-    return folder
-
-
-class Crafted:
-    """Pickles as an array whose state gives it a type with flags and addresses of its own."""
-
-    def __init__(self, state):
-        self.state = state
-
-    def __reduce__(self):
-        return (np.empty(0).__reduce__()[0], (np.ndarray, (0,), b"b"), self.state)
-
-
-class CraftedType:
-    def __init__(self, kind, flags):
-        self.kind, self.flags = kind, flags
-
-    def __reduce__(self):
-        # Version 4 of a dtype's state, with flags that say "these are objects".
-        state = (4, "|", None, None, None, 8, 8, self.flags, {})
-        return (np.dtype, (self.kind, False, True), state)
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "shape"),
-    [
-        ("V8", 63, (1, 3072)),
-        # Bytes that are taken for the address of an object, which is let go of: SIGSEGV.
-        ("O8", 61, (1,)),
-    ],
-)
-def test_numpy_restores_nothing_from_a_batch(tmp_path, kind, flags, shape):
-    data = b"\x42" * 8 * int(np.prod(shape))
-    state = (1, shape, CraftedType(kind, flags), False, data)
-    batch = {b"data": Crafted(state), b"labels": [0]}
-    folder = cifar_folder(tmp_path / "cifar", pickle.dumps(batch, protocol=2))
-    done = forked(tmp_path / "fork", lambda: load_images(folder, "test"))
-    assert not done.signal, f"ended by signal {done.signal}"
-    assert "`data` must be uint8 of shape (n, 3072)" in done.err.splitlines()[-1]
-
-
-def test_batches_are_read_under_either_name_of_numpy(tmp_path):
-    pixels = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
-    for protocol in (2, 4):
-        text = pickle.dumps({b"data": pixels, b"labels": [3, 4]}, protocol=protocol)
-        found = load_images(cifar_folder(tmp_path / "c", text), "test")
-        assert np.array_equal(found.images.numpy().reshape(2, 3072), pixels)
-        assert found.labels.tolist() == [3, 4]
 
 
 def test_a_batch_makes_no_room_that_it_does_not_fill(tmp_path):
@@ -190,32 +136,6 @@ def test_a_folder_may_be_called_like_a_word(tmp_path, monkeypatch):
     assert main([*words, "--out", "cost"]) == 0
 
 
-def test_protection_ends_with_the_block(tmp_path):
-    path = tmp_path / "a"
-    path.write_text("old")
-    with protected([path]), pytest.raises(BasisError, match="are read"):
-        write_text(path, "new")
-    write_text(path, "new")
-    assert path.read_text() == "new"
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), OSError("784 requested and 0 written")]
-)
-def test_a_full_disk_names_the_file(tmp_path, error):
-    path = tmp_path / "result.npy"
-    path.write_text("before")
-
-    def write():
-        with whole_file(path) as place:
-            place.write_text("half")
-            raise error
-
-    with pytest.raises(BasisError, match=r"cannot write .*result\.npy"):
-        write()
-    assert path.read_text() == "before" and len(list(tmp_path.iterdir())) == 1
-
-
 @LINUX
 def test_commands_on_a_full_disk_end_in_one_line(tmp_path):
     """A limit on the size of files stands for the disk: the same errors, without mounting one."""
@@ -273,36 +193,6 @@ def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
     assert not (tmp_path / "prior" / "card.json").exists()
     done = forked(tmp_path / "fork", keep)
     assert done.code == 0, done.err
-
-
-def test_files_are_on_the_disk_before_they_get_their_names(tmp_path, monkeypatch):
-    """A power cut between the two would leave a file that is there but empty."""
-    said = []
-    sync, replace = os.fsync, os.replace
-
-    def synced(handle):
-        said.append(("sync", os.fstat(handle).st_ino))
-        sync(handle)
-
-    def named(source, target):
-        said.append(("name", os.stat(source).st_ino))
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", named)
-    write_text(tmp_path / "a.txt", "text")
-    number = (tmp_path / "a.txt").stat().st_ino
-    assert said.index(("sync", number)) < said.index(("name", number))
-
-
-def test_thousands_of_names_take_no_time(tmp_path):
-    from basis.files import RunFolder
-
-    folder, began = RunFolder(tmp_path), time.process_time()
-    for i in range(40_000):
-        folder.path(f"{i:05d}-source1.png")
-    assert len(folder.names) == 40_000
-    assert time.process_time() - began < 3  # 0.2 s; searching through a list takes many
 
 
 @LINUX
@@ -536,24 +426,6 @@ def test_training_settings_out_of_range(tmp_path, capsys, words):
 # Arrays and pictures -----------------------------------------------------------------------------
 
 
-def crafted_header(shape: str) -> bytes:
-    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}"
-    text = text + " " * (63 - (10 + len(text)) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
-
-
-@pytest.mark.parametrize(
-    "shape", ["(99999999999, 1, 28, 28)", "(-1, 28, 28)", "(1" + "0" * 30 + ",)"]
-)
-def test_arrays_that_announce_more_than_they_hold(tmp_path, shape):
-    (tmp_path / "a.npy").write_bytes(crafted_header(shape) + bytes(100))
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("images.npy", crafted_header(shape) + bytes(100))
-    for name in ("a.npy", "a.npz"):
-        error = in_time(10, lambda name=name: load_images(tmp_path / name))
-        assert isinstance(error, BasisError)
-
-
 def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monkeypatch):
     header = bytes([0, 0, 8, 3]) + struct.pack(">III", 10**6, 28, 28)
     (tmp_path / "x-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + bytes(100)))
@@ -570,37 +442,6 @@ def test_compressed_arrays_are_looked_at_before_they_are_unfolded(tmp_path, monk
     monkeypatch.setattr("basis.files.memory_left", lambda: 100_000)
     with pytest.raises(BasisError, match="of memory are left"):
         load_images(tmp_path / "a.npz")
-
-
-def test_postscript_is_handed_to_nobody(tmp_path, monkeypatch):
-    from PIL import EpsImagePlugin
-
-    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *a, **s: pytest.fail("was run"))
-    text = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 28 28\n%%EndComments\n%%EOF\n"
-    (tmp_path / "a.png").write_text(text)
-    with pytest.raises(BasisError, match="accepted: png"):
-        read_image(tmp_path / "a.png")
-
-
-def test_a_cut_lmdb_is_refused(tmp_path):
-    lmdb = pytest.importorskip("lmdb")
-    import io
-
-    folder = tmp_path / "church_lmdb"
-    with (
-        lmdb.open(str(folder), map_size=1 << 24) as environment,
-        environment.begin(write=True) as transaction,
-    ):
-        for i in range(40):
-            data = io.BytesIO()
-            Image.fromarray(np.full((64, 64, 3), i, "uint8")).save(data, "BMP")
-            transaction.put(f"{i:04d}".encode(), data.getvalue())
-    assert len(load_images(folder)) == 40
-    file = folder / "data.mdb"
-    with open(file, "r+b") as opened:
-        opened.truncate(file.stat().st_size // 2)
-    done = forked(tmp_path / "fork", lambda: load_images(folder))
-    assert not done.signal and "is cut short" in done.err.splitlines()[-1]
 
 
 def test_sources_of_another_shape_are_told_before_the_work(tmp_path, capsys, monkeypatch):
@@ -686,14 +527,6 @@ def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
     assert "a matrix has no solution" in refused(capsys, "priors")
 
 
-def test_text_of_others_is_one_printable_line():
-    assert printable("a\nb\x00\u2028\udcff") == r"a\nb\x00\u2028\udcff"
-    assert one_line(KeyError("a")) == "KeyError: 'a'"
-    assert one_line(AssertionError()) == "AssertionError"
-    assert one_line(ValueError("\n\n first\nsecond")) == "first"
-    assert len(one_line(ValueError("x" * 9999))) == 400
-
-
 def test_adding_takes_the_revision_along(tmp_path, monkeypatch, tiny_prior):
     hub = pytest.importorskip("huggingface_hub")
     folder = write_prior(tiny_prior, tmp_path / "fetched")
@@ -773,51 +606,6 @@ def test_everything_that_a_command_prints_is_escaped(capsys, monkeypatch):
     assert main(["data"]) == 0
     told = capsys.readouterr()
     assert (told.out, told.err) == ("name\\x1b[2J\n", "name\\x1b]0;x\\x07\n")
-
-
-def test_files_of_many_arrays_are_not_listed_whole(tmp_path, capsys):
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        for i in range(3000):
-            archive.writestr(f"{i:04d}" + "x" * 60, b"no array")
-    told = refused(capsys, "separate", tmp_path / "a.npz", "--out", tmp_path / "out")
-    assert "2,992 more" in told and len(told) < 1000
-    np.savez(tmp_path / "b.npz", **{f"n{i}": np.zeros(1) for i in range(20)})
-    told = refused(capsys, "separate", tmp_path / "b.npz", "--out", tmp_path / "out")
-    assert "12 more" in told
-
-
-def test_huge_pictures_are_refused_before_they_are_decoded(tmp_path, capsys, monkeypatch):
-    from basis._separate import separate
-
-    path = tmp_path / "a.png"
-    Image.new("1", (5001, 5000)).save(path)
-    with monkeypatch.context() as patched:
-        patched.setattr("basis.signals.pictures._plain_mode", lambda *a: pytest.fail("decoded"))
-        says = "5001x5000 pixels; at most 24 megapixels"
-        words = ["separate", path, "--out", tmp_path / "out"]
-        assert says in refused(capsys, *words)
-        assert says in refused(capsys, *words, "--job")
-        with pytest.raises(BasisError, match=says):
-            separate(str(path), "mnist")
-    assert read_image(path).shape == (1, 5000, 5001)  # what is not separated is not limited
-    quick = ["--sampler", "gibbs", "--steps", "1", "--resize"]
-    assert main([str(word) for word in (*words, *quick)]) == 0  # what is made small is neither
-
-
-@LINUX
-def test_broken_tiffs_are_one_line(tmp_path):
-    path = tmp_path / "a.tif"
-    pixels = np.random.default_rng(0).integers(0, 255, (64, 64), "uint8")
-    Image.fromarray(pixels).save(path, compression="tiff_lzw")
-    data = bytearray(path.read_bytes())
-    data[8:200] = b"\xff" * 192
-    path.write_bytes(data)
-    words = ["separate", str(path), "--out", str(tmp_path / "out")]
-    done = forked(tmp_path / "fork", lambda: main(words))
-    assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
-    # What follows reaches stderr again.
-    done = forked(tmp_path / "fork", lambda: main(words) + os.write(2, b"told\n"))
-    assert "told" in done.err.splitlines() and len(done.err.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from basis._separate import separate
 from basis.cli import main
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
-from basis.plots.panels import separation_panel
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Prior
@@ -215,25 +214,6 @@ def test_efforts_keep_to_their_evaluations_with_a_likelihood():
 # --- training
 
 
-# --- what is shown
-
-
-def test_hidden_pixels_are_not_shown():
-    mask = torch.ones(8, 8)
-    mask[:, 4:] = 0
-    mixing = mixture((1.0, 1.0)).replace(mask=mask)
-    sources = torch.full((1, 2, 1, 8, 8), 0.25)
-    m = torch.full((1, 1, 8, 8), 0.5)
-    shown = []
-    for hidden in (0.0, 0.5, 40.0):
-        m[..., 4:] = hidden
-        shown.append(np.asarray(separation_panel(m, sources, mixing).convert("RGB")))
-    assert all(np.array_equal(shown[0], other) for other in shown[1:])
-    assert (shown[0] == (150, 170, 205)).all(axis=-1).sum() >= 2 * 32 * 14**2
-    plain = np.asarray(separation_panel(m, sources, mixture((1.0, 1.0))).convert("RGB"))
-    assert not (plain == (150, 170, 205)).all(axis=-1).any()
-
-
 def test_reprs_tell():
     prior = load_prior("mnist")
     assert repr(prior) == "DenoiserPrior('mnist', 1x28x28, values 0 to 1, sigma 0.005 to 10)"
@@ -251,6 +231,3 @@ def test_reprs_tell():
     assert "PriorEntry('mnist', 1x28x28, " in repr(entries)
     assert repr(prior.card).startswith("Card('mnist', 1x28x28, ")
     assert repr(load_images("sample")) == "ImageSet('sample', 512 of 1x28x28, uint8, with labels)"
-    assert repr(basis.signals.MixtureFile(torch.rand(2, 1, 4, 4), None, torch.ones(2))) == (
-        "MixtureFile(2 of 1x4x4, alphas [1.0, 1.0])"
-    )

@@ -7,6 +7,7 @@ from PIL import Image
 
 import basis
 from basis.errors import BasisError
+from basis.samplers.gibbs import Gibbs
 from basis.signals.observation import Observation, as_observation, read
 
 
@@ -224,3 +225,17 @@ def test_an_observation_checks_its_parts(tmp_path):
     np.savez(tmp_path / "m.npz", observation=values, sources=sources, alphas=np.ones(5))
     with pytest.raises(BasisError, match=r"m\.npz: 5 alphas"):
         read(tmp_path / "m.npz")
+
+
+def test_separate_takes_every_form(pixels, tmp_path, tiny_prior):
+    given = forms(pixels, tmp_path)
+    settings = {"alphas": (0.5, 0.5), "method": Gibbs(steps=2)}
+    wanted = basis.separate(given["batch"], tiny_prior, **settings)
+    for form in ("(h, w)", "uint8", "negative strides", "PIL", "path", "RGB"):
+        found = basis.separate(given[form], tiny_prior, **settings)
+        assert torch.equal(found.sources, wanted.sources), form
+    photo = np.random.default_rng(1).integers(0, 256, (16, 24, 3), dtype=np.uint8)
+    with pytest.raises(BasisError, match="grey=True"):
+        basis.separate(photo, tiny_prior, **settings)
+    found = basis.separate(basis.read(photo, grey=True, size=8), tiny_prior, **settings)
+    assert found.observation.shape == (1, 1, 8, 8)
