@@ -1,83 +1,121 @@
-"""The command `basis`."""
+"""The command `basis`: one module per command, imported when it is used."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from basis._version import __version__
-from basis.cli.boundary import escaped_streams, guarded
+from basis.cli.guard import UNUSABLE, escaped_streams, guarded
 from basis.errors import printable
 
 _COMMANDS = {
-    "separate": "pull mixtures apart: sources, a panel picture and a record",
-    "colorize": "colours for grey photos",
-    "mix": "make a mixture file from images",
-    "evaluate": "measure PSNR on test mixtures",
-    "bench": "compare samplers and efforts in one run: quality, cost, speed, growth",
-    "study": "gradients, likelihoods and cost of priors, as data and figures",
-    "distance": "how far a set of images is from another, by the features of a network",
-    "reproduce": "the tables and figures of the paper, made again",
-    "train": "train a prior on images",
-    "ladder": "train one flow per noise level, each from the one below",
-    "classifier": "train a small classifier, whose features distances are taken in",
-    "sample": "images drawn from a prior: what it believes",
-    "check": "say whether a prior is sound for separation",
-    "priors": "list priors, show a card, add a prior, or measure its typical energies",
-    "convert": "make a prior of a published NCSN or Glow checkpoint",
-    "data": "list data sets, or download one",
-    "page": "a local web page: mix, watch the separation, download the sources",
+    "separate": "separate mixtures into sources",
+    "colorize": "add colors to grey photos",
+    "mix": "make a mixture from pictures or other signals",
+    "train": "train a prior on pictures or other signals",
+    "sample": "draw samples of a prior",
+    "check": "test whether a prior is suitable for separation",
+    "page": "do the same in a browser",
+    "priors": "list, show, add or measure priors",
+    "lab": "tables and figures of the paper, benchmarks, data sets",
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
     words: Sequence[str] = ()
-    """the command line, for flags that depend on other flags"""
+    """The command line, for flags that depend on other flags."""
 
     def error(self, message: str) -> NoReturn:
-        # One line: the usage is a --help away.
-        self.exit(2, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
+        self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            hint = did_you_mean(str(value), map(str, action.choices))
+            accepted = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(
+                action, f"{value!r:.60} is not accepted{hint}; give {accepted}"
+            )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A suggestion for a misspelled word, to be put behind a message."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line; returns the exit code (2 for input that cannot be used)."""
-    with escaped_streams():
-        return _run(list(sys.argv[1:] if argv is None else argv))
+    """Runs a command line and returns the exit code: 2 for bad input, 130 if interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    with escaped_streams(), _data_root(words):
+        return _run(words)
 
 
 def _run(words: list[str]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="basis",
-        description="Source separation with deep generative priors: "
-        "a prior, a mixing and a sampler.",
+        description="Source separation with deep generative priors.",
+        epilog="Help on a command: basis COMMAND --help",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"basis {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in _COMMANDS.items():
+    name = next((word for word in words if not word.startswith("-")), "")
+    for command, summary in _COMMANDS.items():
         child = commands.add_parser(
-            name,
+            command,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
-        if name in words:  # only the command at hand is imported
-            module = importlib.import_module(f"basis.cli.{name}")
+        if command == name:
+            module = importlib.import_module(f"basis.cli.{command}")
             child.words = words
             module.add(child)
             child.set_defaults(run=module.run)
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        from basis.cli.sampling import setting_hint
-
-        hint = setting_hint(unknown) if args.command in ("separate", "evaluate") else None
         own = commands.choices[args.command]
-        own.error(hint or f"unrecognized arguments: {' '.join(unknown)}")
+        hint = did_you_mean(unknown[0].split("=")[0], own._option_string_actions)
+        own.error(f"unknown argument {unknown[0]}{hint or getattr(own, 'hint', '')}")
     args.line = printable(shlex.join(["basis", *words]))
     return guarded(args, args.run)
+
+
+@contextmanager
+def _data_root(words: Sequence[str]) -> Iterator[None]:
+    """Within the block `--data-root DIR` has the effect of the environment variable BASIS_DATA."""
+    before = os.environ.get("BASIS_DATA")
+    root = value_of("--data-root", words)
+    try:
+        if root:
+            os.environ["BASIS_DATA"] = root
+        yield
+    finally:
+        if root and before is None:
+            del os.environ["BASIS_DATA"]
+        elif root:
+            os.environ["BASIS_DATA"] = str(before)
+
+
+def value_of(flag: str, words: Sequence[str]) -> str:
+    """The value of a flag on a command line that is not parsed yet, or nothing."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == flag:
+            return following
+        if word.startswith(flag + "="):
+            return word.removeprefix(flag + "=")
+    return ""
 
 
 if __name__ == "__main__":

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli.arguments import add_root, add_training_set, natural, out_folder, say
-from basis.cli.boundary import INTERRUPTED
+from basis.cli.arguments import (
+    add_root,
+    add_seed_and_device,
+    add_training_set,
+    device_from,
+    natural,
+    number,
+    out_folder,
+    say,
+    training_set,
+)
+from basis.cli.guard import INTERRUPTED
+from basis.cli.field_flags import add_size_flags, sizes_from
 from basis.nn.kinds import find_kind
 from basis.settings import add_flags, flags_to_settings
 from basis.training.config import TrainConfig

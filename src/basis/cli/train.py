@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from basis.cli.arguments import add_root, add_training_set, number, out_folder, say, thread_count
-from basis.cli.boundary import INTERRUPTED
-from basis.nn.kinds import KINDS
-from basis.settings import add_flags, flags_to_settings
+from basis.cli.arguments import (
+    add_root,
+    add_training_set,
+    device_from,
+    number,
+    out_folder,
+    say,
+    thread_count,
+    training_set,
+    whole_number,
+)
+from basis.cli.guard import INTERRUPTED
+from basis.cli.field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
+from basis.nn.kinds import KINDS, find_kind
 from basis.training.config import TrainConfig
 
 EPILOG = """\
