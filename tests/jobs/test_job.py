@@ -17,7 +17,6 @@ from basis.errors import BasisError
 from basis.jobs.job import colorize_job, separate_job
 from basis.jobs.store import open_store
 from basis.jobs.streams import ArrayStream
-from basis.jobs.work import as_before
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.prior import Prior
 from basis.samplers.gibbs import Gibbs
@@ -39,7 +38,7 @@ def test_the_store_does_not_depend_on_shards_or_threads(
 
 def test_a_job_separates_as_separate_does(prior, observations, tmp_path):
     store = separate_job(observations, prior, out=tmp_path, seed=3, **SETTINGS)
-    whole = separate(observations, prior, seed=3, **as_before(SETTINGS))
+    whole = separate(observations, prior, seed=3, **SETTINGS)
     assert np.allclose(store["sources"], whole.sources.numpy(), atol=1e-4)
     assert np.allclose(store["samples"], whole.samples.numpy(), atol=1e-4)
     # The repeated observation gets another sample, though the two are in different shards.
@@ -204,7 +203,7 @@ def test_photos_are_colorized_as_a_job(tmp_path):
     )
     gray = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.25
     for name, shard in (("a", 1), ("b", 100)):
-        colorize_job(gray, prior, 16, out=tmp_path / name, side=8, shard=shard)
+        colorize_job(gray, prior, samples=16, out=tmp_path / name, size=8, shard=shard)
     store = open_store(tmp_path / "a")
     assert store["colors"].shape == (20, 16, 3, 8, 8) and store["colors"].dtype == np.uint8
     assert store["difference"].max() < 1

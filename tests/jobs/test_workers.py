@@ -73,7 +73,7 @@ def test_workers_use_their_own_gpu(monkeypatch):
     assert [work.own_device("auto", n) for n in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
     assert work.own_device("cpu", 1) == "cpu"
     monkeypatch.setattr(workers, "run_processes", lambda task, payloads, count: count)
-    task = work.Task("separate", (), (4, 4), 1, device="cuda")
+    task = work.Task("separate", (), 1, device="cuda")
     assert workers.run_workers(task, iter(()), None, None) == 2
 
 
@@ -83,11 +83,12 @@ def test_a_worker_loads_a_prior_once_and_checks_its_weights(monkeypatch):
     loads = []
     monkeypatch.setattr(work, "load_prior", lambda *w, **o: loads.append(w) or load_prior(*w, **o))
     right = load_prior("mnist").card.sha256
-    task = work.Task("separate", ("mnist",), (28, 28), 4, checksums=(right,))
+    task = work.Task("separate", ("mnist",), 4, checksums=(right,))
     for _ in range(3):
         work.load_priors(task, "cpu")
     assert len(loads) == 1
-    wrong = work.Task("separate", ("mnist",), (30, 30), 4, checksums=("0" * 64,))
+    work._LOADED.clear()
+    wrong = work.Task("separate", ("mnist",), 4, checksums=("0" * 64,))
     with pytest.raises(BasisError, match="other weights"):
         work.load_priors(wrong, "cpu")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from basis._version import __version__
-from basis.cli.guard import UNUSABLE, escaped_streams, guarded
+from basis.cli.boundary import UNUSABLE, escaped_streams, guarded
 from basis.errors import printable
 
 _COMMANDS = {
@@ -40,11 +40,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
-            hint = did_you_mean(str(value), map(str, action.choices))
-            accepted = ", ".join(map(str, action.choices))
-            raise argparse.ArgumentError(
-                action, f"{value!r:.60} is not accepted{hint}; give {accepted}"
-            )
+            known = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), known) or f"; accepted: {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"{value!r:.60} is not accepted{hint}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

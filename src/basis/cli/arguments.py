@@ -1,31 +1,33 @@
-"""What several commands share: checks of arguments, progress bars, records."""
+"""Flags that several commands share, named as the arguments of the library."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import os
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from basis.errors import BasisError, printable
+from basis.cli import value_of
+from basis.errors import BasisError
 from basis.files import check_disk_space
+from basis.settings import (
+    DEFAULT_METHOD,
+    ESTIMATES,
+    METHODS,
+    SAMPLER_NAMES,
+    add_flags,
+    flags_to_settings,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from basis.cli import Parser
+    from basis.priors.prior import Prior
 
-    from torch import Tensor
-
-    from basis.progress import Progress
-    from basis.signals.image_set import ImageSet
-
-
-_LEAST_ROOM = 1 << 20
-"""Bytes that any result needs: less is told before the work."""
+Group = argparse._ActionsContainer
+_LEAST_SPACE = 1 << 20
+"""Bytes that any result needs."""
 
 
 def number(text: str) -> float:
@@ -35,192 +37,217 @@ def number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r:.60}")
     return value
 
 
 def whole_number(text: str) -> int:
-    """An integer, for argparse."""
+    """A whole number, for argparse."""
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r:.60}") from None
     if not -(2**63) <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"must be a whole number below 2^63, not {text:.60}")
+        raise argparse.ArgumentTypeError(f"must be less than 2^63, not {text:.60}")
+    return value
+
+
+def natural(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    value = whole_number(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text:.60}")
     return value
 
 
 def seed_number(text: str) -> int:
-    """A seed that a random generator takes, for argparse."""
+    """A seed that a random generator accepts, for argparse."""
     value = whole_number(text)
-    if not 0 <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"must be from 0 to 2^63 - 1, not {text}")
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 2^63 - 1, not {text:.60}")
     return value
 
 
-def out_folder(text: str) -> Path:
-    """Where results go; refused before any work is done where no folder can be, or nothing can be
-    written.
-    """
-    path = Path(text)
-    for place in (path, *path.parents):
-        if os.path.lexists(place):
-            if not os.path.isdir(place):
-                raise BasisError(f"{place} is a file; --out takes a folder")
-            try:
-                tempfile.TemporaryFile(dir=place).close()
-            except OSError as error:
-                raise BasisError(
-                    f"nothing can be written to {place} ({error.strerror}); --out takes a folder"
-                ) from error
-            check_disk_space(place, _LEAST_ROOM)
-            break
-    return path
-
-
-def say(line: object) -> None:
-    """Prints one line: what file names and cards bring along (new lines, codes that a terminal
-    obeys) is shown, not obeyed.
-    """
-    print(printable(line))
-
-
-def warn(line: object) -> None:
-    """Prints one line to stderr, escaped like those of `say`."""
-    print(printable(line), file=sys.stderr)
-
-
-def thread_count(text: str) -> int:
-    """A number of threads that a machine like this one can start, for argparse."""
+def worker_count(text: str) -> int:
+    """A number of threads or processes that this machine can start, for argparse."""
     value, most = natural(text), max(64, 4 * (os.cpu_count() or 1))
     if value > most:
-        raise argparse.ArgumentTypeError(f"must be at most {most} on this machine, not {text}")
+        raise argparse.ArgumentTypeError(f"must be at most {most} on this machine, not {text:.60}")
     return value
 
 
-def _json_file(text: str) -> str:
+def method(text: str) -> str | int:
+    """A method's name or a number of evaluations, for argparse; the library checks it."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def add_out(group: Group, default: str) -> None:
+    """`--out`."""
+    group.add_argument("--out", default=default, metavar="DIR", help=f"default: {default}")
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """The conversions of `basis.read`."""
+    group = parser.add_argument_group("reading pictures (nothing is converted unless asked)")
+    group.add_argument("--grey", action="store_true", help="convert color to grey")
+    group.add_argument("--color", action="store_true", help="convert grey to color")
+    group.add_argument("--invert", action="store_true", help="exchange light and dark")
+    group.add_argument("--size", type=natural, help="crop and resize to N x N pixels")
+
+
+def reading(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `basis.read` that `add_reading`'s flags give."""
+    return {name: getattr(args, name) for name in ("grey", "color", "invert", "size")}
+
+
+def add_method(group: Group) -> None:
+    """`--method`."""
+    group.add_argument(
+        "--method",
+        type=method,
+        default=DEFAULT_METHOD,
+        metavar="METHOD",
+        help=f"{', '.join(METHODS)}, or a number of network evaluations (default "
+        f"{DEFAULT_METHOD}); or a sampler: {', '.join(SAMPLER_NAMES)}",
+    )
+
+
+def add_sampler_settings(parser: Parser) -> None:
+    """A flag for every setting of the sampler that `--method` names, if it names one."""
+    name = value_of("--method", parser.words)
+    if name not in SAMPLER_NAMES:
+        parser.hint = "; settings of a sampler need --method NAME"  # type: ignore[attr-defined]
+        return
+    from basis.samplers import SAMPLERS
+
+    group = parser.add_argument_group(f"settings of --method {name}")
+    add_flags(group, SAMPLERS[name])
+    group.add_argument(
+        "--trajectory", type=number, nargs="+", metavar="SIGMA", help="keep states at noise levels"
+    )
+    group.add_argument("--no-finish", action="store_true", help="leave out the last denoising")
+
+
+def chosen_method(args: argparse.Namespace) -> Any:
+    """The `method` of `basis.separate`: a name, a number, or a sampler with its settings."""
+    if args.method not in SAMPLER_NAMES:
+        return args.method
+    from basis.samplers import SAMPLERS
+
+    kind = SAMPLERS[args.method]
+    sampler = kind(**flags_to_settings(args, kind))
+    if not (args.trajectory or args.no_finish):
+        return sampler
+    from dataclasses import replace
+
+    from basis.search.plan import single_round
+
+    plan = single_round(sampler, args.samples, args.estimate)
+    first = replace(plan.rounds[0], finish=not args.no_finish)
+    return replace(plan, rounds=(first,), trajectory=tuple(args.trajectory or ()))
+
+
+def add_estimate(group: Group) -> None:
+    """`--estimate`."""
+    group.add_argument(
+        "--estimate",
+        choices=ESTIMATES,
+        default="mode",
+        help="what the sources are: the most probable ones (default), the posterior mean, or one "
+        "posterior sample",
+    )
+
+
+def add_autoguidance(group: Group) -> None:
+    """Guidance by a weaker prior, `Prior.autoguide`."""
+    group.add_argument(
+        "--autoguidance",
+        metavar="PRIOR",
+        help="sharpen the prior by a weaker one of the same signals (cifar10-small for cifar10)",
+    )
+    group.add_argument(
+        "--strength", type=number, default=0.3, help="strength of autoguidance (default 0.3)"
+    )
+
+
+def priors(args: argparse.Namespace, names: list[str]) -> list[str | Prior]:
+    """The priors of these names, guided by the weaker one if there is one."""
+    if not args.autoguidance:
+        return list(names)
+    from basis.priors.prior import Prior
+
+    device = args.device or "cpu"
+    weaker = Prior.from_pretrained(args.autoguidance, device=device)
+    loaded = {name: Prior.from_pretrained(name, device=device) for name in dict.fromkeys(names)}
+    guided = {name: p.autoguide(weaker, args.strength) for name, p in loaded.items()}
+    return [guided[name] for name in names]
+
+
+def add_seed(group: Group) -> None:
+    """`--seed`."""
+    group.add_argument(
+        "--seed", type=seed_number, default=0, help="seed of all random numbers (default 0)"
+    )
+
+
+def add_device(group: Group) -> None:
+    """`--device`."""
+    group.add_argument("--device", help="cpu (default), cuda, or auto: a GPU if there is one")
+
+
+def add_seed_and_device(group: Group) -> None:
+    """`--seed` and `--device`."""
+    add_seed(group)
+    add_device(group)
+
+
+def add_computing(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Where and how to compute."""
+    group = parser.add_argument_group("computing")
+    add_device(group)
+    group.add_argument(
+        "--batch-size", type=natural, default=128, metavar="N", help="chains at once (default 128)"
+    )
+    group.add_argument(
+        "--workers", type=worker_count, metavar="N", help="threads, or processes of a job"
+    )
+    add_root(group)
+    return group
+
+
+def add_root(group: Group) -> None:
+    """`--data-root`, which `main` puts into the environment."""
+    group.add_argument(
+        "--data-root", metavar="DIR", help="folder of data sets and priors (default: $BASIS_DATA)"
+    )
+
+
+def add_json(group: Group) -> None:
+    """`--json`."""
+    group.add_argument("--json", metavar="PATH", type=_file, help="write the result as JSON too")
+
+
+def _file(text: str) -> str:
     if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text} is a folder; give a file")
     return text
 
 
-def natural(text: str) -> int:
-    """An integer of at least one, for argparse."""
-    value = whole_number(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
-    return value
-
-
-def add_seed_and_device(
-    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
-) -> None:
-    """What everything is drawn from, and where it is computed."""
-    parser.add_argument("--seed", type=seed_number, default=0, help="default 0")
-    parser.add_argument(
-        "--device", default="cpu", help="torch device, or auto: a GPU if any (default: cpu)"
-    )
-
-
-def add_conversions(parser: argparse.ArgumentParser) -> None:
-    """What is done to pictures that are not as the prior needs them, where it is asked for."""
-    group = parser.add_argument_group("pictures that are not as the prior needs them")
-    group.add_argument("--convert", action="store_true", help="colour to grey, or grey to colour")
-    group.add_argument(
-        "--invert", action="store_true", help="exchange light and dark (black on white)"
-    )
-    group.add_argument(
-        "--resize", action="store_true", help="cut and resize to the prior's size (else: tiles)"
-    )
-
-
-def add_root(parser: argparse.ArgumentParser) -> None:
-    """`--data-root`."""
-    parser.add_argument(
-        "--data-root",
-        metavar="DIR",
-        help="where data sets and priors lie (default: $BASIS_DATA, else ~/.cache/basis)",
-    )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """`--json`."""
-    parser.add_argument(
-        "--json", metavar="PATH", type=_json_file, help="also write the results as JSON"
-    )
-
-
-def add_pairs(parser: argparse.ArgumentParser, count: int) -> None:
-    """Which test mixtures are measured on, `count` of them by default."""
-    parser.add_argument("--data", default="mnist", help="test set to mix from (default: mnist)")
-    parser.add_argument("--pairs", type=natural, default=count, help=f"mixtures (default {count})")
-    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
-    parser.add_argument(
-        "--protocol",
-        choices=("agnostic", "split"),
-        default="agnostic",
-        help="any images (default), or one of each group of classes",
-    )
-
-
-def add_training_set(parser: argparse.ArgumentParser) -> None:
-    """What a prior is trained on, and where it goes."""
-    parser.add_argument("--data", default="mnist", help="mnist, cifar10, sample, a folder or .npy")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
-    parser.add_argument("--name", help="what the prior is called (default: the folder's name)")
-    parser.add_argument("--size", type=natural, help="side to which photos are cut and scaled")
-    parser.add_argument(
-        "--classes", type=int, nargs="+", metavar="LABEL", help="only images with these labels"
-    )
-    parser.add_argument(
-        "--held-out",
-        type=natural,
-        help="images kept for validation (512, or a tenth of fewer than 5,120)",
-    )
-
-
-def training_set(args: argparse.Namespace) -> ImageSet:
-    """The images that `add_training_set`'s arguments name."""
-    from basis.signals.datasets import load_images
-
-    images = load_images(args.data, "train", root=args.data_root, size=args.size)
-    if args.classes:
-        images = images.only(args.classes)
-    if len(images) <= (args.held_out or 1):
-        raise BasisError(
-            f"{args.data} has {len(images)} images; training needs more than the "
-            f"{args.held_out or 1} kept for validation (--held-out)"
-        )
-    return images
-
-
-def add_noise(mixture: Tensor, noise: float, seed: int) -> Tensor:
-    """The mixture with Gaussian noise of this standard deviation."""
-    import torch
-
-    if noise < 0:
-        raise BasisError(f"--noise must be at least 0, not {noise:g}")
-    generator = torch.Generator().manual_seed(seed)
-    return mixture + noise * torch.randn(mixture.shape, generator=generator) if noise else mixture
-
-
-def device_from(name: str) -> str:
-    """A torch device that exists here, by its name or `auto`."""
-    from basis.devices import find_device
-
-    return str(find_device(name))
-
-
-@contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar with time left, fed by `separate`'s progress; only on a terminal."""
-    from tqdm import tqdm
-
-    with tqdm(desc=label, unit="step", leave=False, dynamic_ncols=True, disable=None) as bar:
-
-        def update(progress: Progress) -> None:
-            bar.total = progress.total
-            bar.set_postfix(sigma=f"{progress.sigma:.3g}", refresh=False)
-            bar.update(progress.done - bar.n)
-
-        yield update
+def out_folder(text: str) -> Path:
+    """The folder of `--out`; raises before any work if nothing can be written there."""
+    path = Path(text)
+    for folder in (path, *path.parents):
+        if not os.path.lexists(folder):
+            continue
+        if not os.path.isdir(folder):
+            raise BasisError(f"{folder} is a file; --out must be a folder")
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise BasisError(f"cannot write to {folder} ({error.strerror})") from error
+        check_disk_space(folder, _LEAST_SPACE)
+        break
+    return path

@@ -1,140 +1,115 @@
-"""`basis colorize`: colours for grey photos."""
+"""`basis colorize`: colors for grey photos."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from basis.cli.arguments import (
-    add_root,
-    add_seed_and_device,
-    device_from,
-    natural,
-    number,
-    out_folder,
-    progress_bar,
-    say,
-)
-from basis.cli.job_flags import MANY, add_job_flags, wants_job
-from basis.errors import BasisError
-from basis.files import RunFolder, check_disk_space, check_replaceable
+from basis.cli import arguments as flags
+from basis.cli.jobs import MANY, add_jobs, is_job, run_job
+
+if TYPE_CHECKING:
+    from basis.cli import Parser
+    from basis.signals.observation import Observation
 
 EPILOG = """\
 examples:
-  basis colorize photo.png                      three colourings; a photo's own colours are not used
-  basis colorize a.jpg b.jpg --samples 5 --seed 1 --out coloured
-  basis colorize photo.png --preview            a look in seconds
-  basis colorize photo.png --diverse            three that are far apart in colour
-  basis colorize sample-photos:4                one of the photos that ship with the package
-  basis colorize photos/ --size 64 --workers 2  a folder, in shards; goes on where it was stopped
-  basis colorize cifar10 --samples 1            all test photos of a data set
+  basis colorize photo.png                         one colorization
+  basis colorize a.jpg b.jpg --samples 5           five of each photo
+  basis colorize photo.png --preview               a rough answer in seconds
+  basis colorize photo.png --samples 3 --diverse   three with different colors
+  basis colorize sample-photos:4                   a photo of the package
+  basis colorize photos/ --crop 64 --workers 2     a job: resumable, in shards
 
-Grey is the mean of red, green and blue and is kept; a weighted luminance may move. Colours are
-drawn at --side pixels along the longer side at most, through overlapping tiles where that is more
-than the prior was trained on, and laid over the photo at its own size. More pixels take longer and
-see less of the photo at once. The most plausible colouring comes first; what the prior finds most
-plausible may be pale.
+Of photos in color the mean of the channels is used. It is kept: only colors are added.
 """
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+def add(parser: Parser) -> None:
+    """Adds the arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("photos", nargs="+", metavar="PHOTO")
-    parser.add_argument("--prior", default="cifar10", metavar="NAME|DIR", help="default: cifar10")
-    parser.add_argument("--samples", type=natural, default=3, help="colourings of each (3)")
-    parser.add_argument("--side", type=natural, default=64, help="pixels colours are drawn at (64)")
+    parser.usage = "basis colorize PHOTO ... [--samples N] [--preview] [--out DIR] ..."
+    parser.add_argument("inputs", nargs="+", metavar="PHOTO", help="pictures, or a folder")
+    parser.add_argument("--prior", default="cifar10", help="a name or a folder (default: cifar10)")
+    parser.add_argument("--samples", type=flags.natural, metavar="N", help="colorizations of each")
     parser.add_argument(
-        "--diverse",
-        action="store_true",
-        help="draw three times as many and keep those far apart in colour",
+        "--preview", action="store_true", help="a rough answer in seconds, at the prior's size"
     )
+    flags.add_out(parser, "colored")
+    group = parser.add_argument_group("how")
+    group.add_argument(
+        "--size", type=flags.natural, default=64, help="longest side of colors (default 64)"
+    )
+    group.add_argument(
+        "--diverse", action="store_true", help="keep samples whose colors differ most"
+    )
+    group.add_argument(
+        "--saturation", type=flags.number, default=1.0, help="factor on the colors (default 1)"
+    )
+    group.add_argument(
+        "--method",
+        type=flags.method,
+        help="as for basis separate (default: the ancestral sampler, made for colors)",
+    )
+    flags.add_estimate(group)
+    flags.add_autoguidance(group)
+    flags.add_seed(group)
+    flags.add_computing(parser)
+    add_jobs(parser)
     parser.add_argument(
-        "--preview", action="store_true", help="a look in seconds: few steps at the prior's size"
+        "--crop", type=flags.natural, metavar="N", help="jobs: crop and resize photos to N x N"
     )
-    parser.add_argument(
-        "--vivid",
-        type=number,
-        default=1.0,
-        metavar="X",
-        help="colours so many times as strong as they are drawn (1; 1.15 is nearer to photos)",
-    )
-    add_seed_and_device(parser)
-    parser.add_argument(
-        "--size", type=natural, help="jobs: side to which photos are cut and scaled"
-    )
-    parser.add_argument("--count", type=natural, help="jobs: at most so many photos")
-    add_job_flags(parser, samples=False)
-    parser.add_argument("--out", default="coloured", metavar="DIR", help="default: coloured")
-    add_root(parser)
+    flags.add_sampler_settings(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Colours every photo and writes its colourings, a panel and a record."""
-    if args.diverse and args.samples < 2:
-        raise BasisError("--diverse needs --samples of 2 or more")
-    if wants_job(args, args.photos, MANY + 1):
-        from basis.cli.colorize_job import colorize_as_job
+    """Colorizes every photo and writes the results."""
+    out = flags.out_folder(args.out)
+    arguments: dict[str, Any] = {
+        name: getattr(args, name)
+        for name in ("samples", "size", "diverse", "preview", "saturation", "estimate", "seed")
+    }
+    arguments |= {"device": args.device, "batch_size": args.batch_size}
+    arguments["method"] = None if args.method is None else flags.chosen_method(args)
+    arguments["prior"] = flags.priors(args, [args.prior])[0]
+    if is_job(args, args.inputs, MANY + 1):
+        from basis.jobs.job import colorize_job
 
-        colorize_as_job(args)
+        run_job(args, colorize_job, _stream(args), out=out, **arguments)
         return
-
-    import torch
-
     from basis._colorize import colorize
-    from basis.cli.source_images import source_image
-    from basis.plots.drawing import to_picture, write_picture
-    from basis.plots.panels import pictures_panel
-    from basis.store.loading import load_prior
+    from basis.result import check_output
 
-    out = out_folder(args.out)
-    prior = load_prior(args.prior, root=args.data_root, device=device_from(args.device))
-    photos = [source_image(name, args.data_root) for name in args.photos]
-    stems = [Path(name.replace(":", "-")).stem for name in args.photos]
-    if len(stems) > 1:
-        stems = [f"{number}-{stem}" for number, stem in enumerate(stems, start=1)]
-    for stem in stems:
-        endings = [f"colours{i}.png" for i in range(1, min(args.samples, 1000) + 1)]
-        for ending in (*endings, "panel.png", "run.json"):
-            check_replaceable(out / f"{stem}-{ending}")
-    check_disk_space(out, sum(args.samples * photo[0].numel() for photo in photos))
-    for name, stem, photo in zip(args.photos, stems, photos, strict=True):
-        folder = RunFolder(out, f"{stem}-run.json")
-        folder.refuse_job()
-        grey = photo.mean(dim=0, keepdim=True)
-        with progress_bar(f"colouring {name}") as progress:
-            coloured, result = colorize(
-                grey[None],
-                prior,
-                side=args.side,
-                samples=args.samples,
-                diverse=args.diverse,
-                preview=args.preview,
-                vivid=args.vivid,
-                seed=args.seed,
-                progress=progress,
-            )
-        for i, image in enumerate(coloured[0], start=1):
-            write_picture(folder.path(f"{stem}-colours{i}.png"), to_picture(image))
-        shown = [grey.expand(3, -1, -1), *coloured[0].unbind()]
-        captions = ["grey", *(f"colouring {i + 1}" for i in range(args.samples))]
-        if photo.shape[0] == 3:
-            shown, captions = [*shown, photo], [*captions, "as it was"]
-        panel = pictures_panel(torch.stack(shown)[None], captions)
-        write_picture(folder.path(f"{stem}-panel.png"), panel)
-        off = (coloured.mean(dim=2) - grey).abs().max().item() * 255
-        record = {
-            "command": args.line,
-            "photo": name,
-            "seed": args.seed,
-            "prior": prior.describe(),
-            "drawn_at": list(result.sources.shape[3:]),
-            "diverse": args.diverse,
-            "preview": args.preview,
-            "vivid": args.vivid,
-            "energies": result.energies[0].tolist(),
-            "evaluations": result.evaluations,
-            "largest_difference_from_grey_in_8_bit_steps": off,
-        }
-        folder.finish(record)
-        say(f"picture: {out / f'{stem}-panel.png'}  ({off:.2f}/255 from the grey at most)")
+    photos = {Path(name.replace(":", "-")).stem: _photo(name) for name in args.inputs}
+    for name, photo in photos.items():
+        folder = out if len(photos) == 1 else out / name
+        check_output(folder, photo.names, 1, photo.values.numel() * (4 + (args.samples or 1)))
+    for name, photo in photos.items():
+        result = colorize(photo, **arguments, workers=args.workers)
+        folder = result.save(out if len(photos) == 1 else out / name, command=args.line)
+        print(result)
+        print(f"written to {folder}")
+
+
+def _photo(name: str) -> Observation:
+    """A photo from a file, or of a data set (sample-photos:4)."""
+    from basis._mix import mix
+    from basis.signals.observation import read
+
+    if ":" in name and not Path(name).exists():
+        return replace(mix([name]), names=(Path(name.replace(":", "-")).stem,), sources=None)
+    return read(name)
+
+
+def _stream(args: argparse.Namespace) -> Any:
+    """The photos of a job: files, folders or a data set."""
+    from basis.jobs.streams import as_stream
+    from basis.signals.datasets import load_images
+    from basis.signals.places import NAMES
+
+    inputs: Any = args.inputs
+    if len(inputs) == 1 and inputs[0] in NAMES and not Path(inputs[0]).exists():
+        inputs = load_images(inputs[0], "test", size=args.crop).images
+    return as_stream(inputs, skip=args.out, mean=True, size=args.crop)

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli import flags
+from basis.cli import arguments as flags
 
 if TYPE_CHECKING:
     from basis.jobs.job import ShardProgress
     from basis.jobs.store import JobStore
-    from basis.jobs.streams import ObservationStream
 
 MANY = 1000
 """More items than this are a job without being asked."""
@@ -28,7 +27,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         f"jobs (a folder, or more than {MANY} items: shards on the disk; the same command resumes)"
     )
     group.add_argument("--job", action="store_true", help="run fewer items as a job too")
-    group.add_argument("--shard", type=flags.positive, metavar="N", help="items in a shard (64)")
+    group.add_argument("--shard", type=flags.natural, metavar="N", help="items in a shard (64)")
     group.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of a Dask scheduler")
     group.add_argument("--pictures", action="store_true", help="write all results as pictures too")
 
@@ -65,11 +64,12 @@ def _item_count(inputs: list[str], count: int) -> int:
     return 1
 
 
-def stream_of(args: argparse.Namespace) -> ObservationStream:
-    """The observations that the arguments name, which are read as they are needed."""
-    from basis.cli.separate import DEFAULT_PRIOR, data_set_alphas
+def stream_of(args: argparse.Namespace) -> Any:
+    """The observations of a separation, which are read as they are needed."""
+    from functools import partial
+
+    from basis.cli.separate import data_set_alphas
     from basis.jobs.streams import PairStream, as_stream
-    from basis.priors.prior import Prior
     from basis.signals.places import NAMES
 
     if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
@@ -82,8 +82,7 @@ def stream_of(args: argparse.Namespace) -> ObservationStream:
         mixing = mixture(alphas or (1.0,) * count).fit(tuple(images.images.shape[1:]))
         indices = draw_indices(images, args.count, k=mixing.sources, seed=args.seed)
         return PairStream(images, indices, mixing, args.noise, args.seed)
-    prior = Prior.from_pretrained((args.prior or [DEFAULT_PRIOR])[0])
-    return as_stream(args.inputs, len(prior.shape) - 1, skip=args.out, **flags.reading(args))
+    return partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
 
 
 def run_job(args: argparse.Namespace, job: Callable[..., JobStore], *given: Any, **more: Any) -> None:

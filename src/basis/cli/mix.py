@@ -1,68 +1,61 @@
-"""`basis mix`: make a mixture file from images or other signals."""
+"""`basis mix`: a mixture from pictures or other signals."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from basis.cli.arguments import add_noise, add_root, natural, number, say, seed_number
+from basis.cli import arguments as flags
+
+if TYPE_CHECKING:
+    from basis.cli import Parser
 
 EPILOG = """\
 examples:
-  basis mix sample:3 sample:18 --out mixture.npz
+  basis mix sample:3 sample:18 --out mixture.npz               two digits of the package
   basis mix a.png b.png --alphas 0.5 0.5 --out mixture.png
-  basis mix flute.npy drum.npy --dims 1 --out mixture.npz     sound: (channels, time) or (time)
+  basis mix flute.npy drum.npy --out mixture.npz
+  basis mix sample --count 6 --out mixtures.npz                pairs of random digits
 
-An .npz keeps the mixture in full precision with its sources and alphas, so that `basis separate`
-can show the truth beside what it finds. A picture holds 8-bit values up to 1, so its alphas must
-not sum to more, unless --clip cuts them off (`basis separate --clipped` then knows).
+An .npz contains the mixture, its sources and alphas, which `basis separate` compares its answer
+with. A picture holds 8-bit values from 0 to 1: give alphas whose sum is at most 1, or --clip.
 """
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `basis mix`."""
+def add(parser: Parser) -> None:
+    """Adds the arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("images", nargs="+", help="image files, .npy, or SET:INDEX (sample:3)")
-    parser.add_argument("--alphas", type=number, nargs="+", help="a weight per image (default: 1)")
+    parser.usage = "basis mix SOURCE SOURCE ... [--alphas A ...] [--out FILE] ..."
     parser.add_argument(
-        "--noise", type=number, default=0.0, help="Gaussian noise added (default 0)"
+        "inputs", nargs="+", metavar="SOURCE", help="files, or images of a data set (sample:3)"
     )
     parser.add_argument(
-        "--clip", action="store_true", help="cut off values above 1, as a picture of a sum does"
-    )
-    parser.add_argument("--seed", type=seed_number, default=0, help="seed of the noise (default 0)")
-    parser.add_argument(
-        "--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or picture"
+        "--alphas", type=flags.number, nargs="+", metavar="A", help="one per source (default: 1)"
     )
     parser.add_argument(
-        "--dims",
-        type=natural,
-        help="axes of a signal's size in .npy files: 2 for pictures (default), 1 for sound",
+        "--noise", type=flags.number, default=0.0, help="standard deviation of added noise"
     )
-    add_root(parser)
+    parser.add_argument("--clip", action="store_true", help="cut off values above 1")
+    parser.add_argument("--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or .png")
+    group = parser.add_argument_group("more")
+    group.add_argument(
+        "--count", type=flags.natural, default=6, help="mixtures of a data set (default 6)"
+    )
+    flags.add_seed(group)
+    flags.add_root(group)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Reads the sources, adds them up and writes the mixture."""
-    import torch
+    """Adds the sources and writes the mixture."""
+    from basis._mix import mix, test_mixtures
+    from basis.signals.places import NAMES
 
-    from basis.cli.source_images import source_images
-    from basis.errors import BasisError
-    from basis.mixings.matrix import mixture
-    from basis.signals.old_observation import MixtureFile, write_mixture
-
-    alphas = tuple(args.alphas or [1.0] * len(args.images))
-    if len(alphas) != len(args.images):
-        raise BasisError(
-            f"{len(alphas)} alphas for {len(args.images)} images; give one alpha per image"
-        )
-    out = Path(args.out)
-    if out.exists() and any(Path(n).exists() and out.samefile(n) for n in args.images):
-        raise BasisError(f"{out} is one of the images; give --out another name")
-    sources = source_images(args.images, args.data_root, args.dims)[None]
-    mixed = mixture(alphas, sources.shape[2])(sources)
-    mixed = add_noise(mixed, args.noise, args.seed)
-    mixed = mixed.clamp(0, 1) if args.clip else mixed
-    write_mixture(args.out, MixtureFile(mixed, sources, torch.tensor(alphas)))
-    terms = [f"{a:g} x {n}" for a, n in zip(alphas, args.images, strict=True)]
-    say(f"{args.out}: {' + '.join(terms)}")
+    same = {"alphas": args.alphas, "noise": args.noise, "seed": args.seed}
+    if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
+        mixture = test_mixtures(args.inputs[0], args.count, **same)
+    else:
+        mixture = mix(args.inputs, clip=args.clip, **same)
+    mixture.save(args.out)
+    print(mixture)
+    print(f"written to {args.out}")

@@ -1,117 +1,106 @@
-"""`basis sample`: signals drawn from a prior, to see what it believes."""
+"""`basis sample`: samples of a prior."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from basis.cli.arguments import (
-    add_root,
-    add_seed_and_device,
-    device_from,
-    natural,
-    number,
-    out_folder,
-    progress_bar,
-    say,
-)
-from basis.cli.away import add_away, away_from
-from basis.files import write_json
+from basis.cli import arguments as flags
+
+if TYPE_CHECKING:
+    from basis.cli import Parser
 
 EPILOG = """\
 examples:
-  basis sample mnist                            32 digits: samples.png and samples.npy
+  basis sample mnist                            16 digits: samples.png and samples.npy
   basis sample runs/photos --count 2048 --out drawn
-  basis sample cifar10:ship,truck --count 16    photos of some classes
-  basis sample cifar10 --each-class --guidance 3    of every class, sharper and less varied
-  basis sample cifar10 --each-class --guidance 2 --away cifar10-small    nearest to photos
-  basis distance drawn/samples.npy cifar10 --network efficientnet-lite0      how far from photos
+  basis sample cifar10:ship,truck               photos of some classes
+  basis sample cifar10 --each-class --guidance 3
+  basis sample cifar10 --autoguidance cifar10-small
 """
 
-_ROWS, _ROW, _LONGEST_ROW = 8, 8, 16
-
+_ROWS, _COLUMNS, _MOST_CLASSES = 8, 8, 16
 _GUIDED_BELOW = 8.0
-"""The largest noise level of guidance to a class, in spreads: above, it makes colours glaring."""
+"""The largest noise level of class guidance, in units of std: above, it exaggerates colors."""
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+def add(parser: Parser) -> None:
+    """Adds the arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("prior", metavar="NAME|DIR", help="NAME:CLASS,CLASS for some classes")
-    parser.add_argument("--count", type=natural, default=32, help="images (32)")
-    parser.add_argument(
-        "--steps", type=natural, default=32, help="steps, of two network evaluations each (32)"
+    parser.usage = "basis sample PRIOR [--count N] [--out DIR] ..."
+    parser.add_argument("prior", metavar="PRIOR", help="a name or a folder; NAME:CLASS,CLASS")
+    parser.add_argument("--count", type=flags.natural, default=16, help="samples (default 16)")
+    parser.add_argument("--each-class", action="store_true", help="samples of every class in turn")
+    flags.add_seed(parser)
+    flags.add_out(parser, "samples")
+    group = parser.add_argument_group("how")
+    group.add_argument(
+        "--steps", type=flags.natural, default=32, help="of two evaluations each (default 32)"
     )
-    parser.add_argument(
-        "--each-class",
-        action="store_true",
-        help="images of every class in turn, of a prior that can be told them",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--guidance",
-        type=number,
+        type=flags.number,
         default=0.0,
         metavar="STRENGTH",
-        help="how far to lead away from the prior without its class: sharper, less varied, and "
-        "twice as many evaluations (0: not at all; 3 for photos)",
+        help="strength of classifier-free guidance to the class (default 0; 3 for photos)",
     )
-    add_away(parser)
-    add_seed_and_device(parser)
-    parser.add_argument("--out", default="samples", metavar="DIR", help="default: samples")
-    add_root(parser)
+    flags.add_autoguidance(group)
+    group = parser.add_argument_group("computing")
+    flags.add_device(group)
+    group.add_argument(
+        "--batch-size", type=flags.natural, default=64, metavar="N", help="at once (default 64)"
+    )
+    flags.add_root(group)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Draws from the prior and writes the draws, a picture and a record."""
+    """Samples the prior and writes the samples, a picture and a record."""
     import numpy as np
 
     from basis._sample import sample
     from basis.errors import BasisError
-    from basis.files import whole_file
+    from basis.files import whole_file, write_json
     from basis.plots.drawing import grid, write_picture
     from basis.plots.panels import pictures_panel
     from basis.priors.guidance import Autoguided
-    from basis.store.loading import load_prior, split_classes
+    from basis.priors.prior import Prior
+    from basis.store.loading import split_classes
 
-    out, device = out_folder(args.out), device_from(args.device)
+    out, device = flags.out_folder(args.out), args.device or "cpu"
     name, classes = split_classes(args.prior)
-    prior = untold = load_prior(name, root=args.data_root, device=device)
+    prior = base = Prior.from_pretrained(name, device=device)
     if args.guidance < 0:
-        raise BasisError(f"--guidance must be 0 or more, not {args.guidance:g}")
+        raise BasisError(f"--guidance must be at least 0, not {args.guidance:g}")
     if classes and args.each_class:
-        raise BasisError(
-            f"{args.prior} is told its class: leave out :{','.join(classes)}, or --each-class"
-        )
-    if (args.each_class or args.guidance) and not untold.classes:
-        untold.condition()  # says that it cannot be told any, and which can
-    if classes:
-        prior = untold.condition(*classes)
+        raise BasisError(f"give :{','.join(classes)} or --each-class, not both")
+    if classes or ((args.each_class or args.guidance) and not base.classes):
+        prior = base.condition(*classes)
     if args.guidance:
-        if prior is untold and not args.each_class:
-            raise BasisError(f"guidance leads to a class: give {name}:CLASS, or --each-class")
-        prior = Autoguided(prior, untold, args.guidance, below=_GUIDED_BELOW)
-    prior = away_from(args, [prior])[0]
-    with progress_bar(f"{prior.name}: {args.count} samples") as progress:
-        images = sample(
-            prior,
-            args.count,
-            steps=args.steps,
-            seed=args.seed,
-            each_class=args.each_class,
-            progress=progress,
-        )
-    images = images.cpu()
-    pixels = (prior.low, prior.high) == (0.0, 1.0)
-    stored = images.mul(255).round().byte() if pixels else images
+        if not (classes or args.each_class):
+            raise BasisError(f"--guidance needs classes: {name}:CLASS, or --each-class")
+        prior = Autoguided(prior, base, args.guidance, below=_GUIDED_BELOW)
+    if args.autoguidance:
+        weaker = Prior.from_pretrained(args.autoguidance, device=device)
+        prior = prior.autoguide(weaker, args.strength, finer=None)
+    images = sample(
+        prior,
+        args.count,
+        steps=args.steps,
+        seed=args.seed,
+        batch_size=args.batch_size,
+        each_class=args.each_class,
+    ).cpu()
+    low, high, total = prior.low, prior.high, len(prior.classes)
+    stored = images.mul(255).round().byte() if (low, high) == (0, 1) else images
     with whole_file(out / "samples.npy") as path, path.open("wb") as file:
         np.save(file, stored.numpy())
-    total, low, high = len(prior.classes), prior.low, prior.high
-    if args.each_class and total <= min(args.count, _LONGEST_ROW):
+    if args.each_class and total <= min(args.count, _MOST_CLASSES):
         rows = min(_ROWS, args.count // total)
         by_class = images[: rows * total].unflatten(0, (rows, total))
-        shown = pictures_panel(by_class, prior.classes, cell=64, value_range=(low, high))
+        picture = pictures_panel(by_class, prior.classes, cell=64, low=low, high=high)
     else:
-        shown = grid(images[: _ROW * _ROWS], _ROW, value_range=(low, high))
-    write_picture(out / "samples.png", shown)
+        picture = grid(images[: _ROWS * _COLUMNS], _COLUMNS, low=low, high=high)
+    write_picture(out / "samples.png", picture)
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})
-    say(f"picture: {out / 'samples.png'}  images: {out / 'samples.npy'}")
+    print(f"written to {out}: samples.png, samples.npy")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from basis.cli import flags
+from basis.cli import arguments as flags
 from basis.cli.jobs import add_jobs, is_job, stream_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add(parser: Parser) -> None:
     )
     flags.add_method(parser)
     parser.add_argument(
-        "--samples", type=flags.positive, metavar="N", help="draw N posterior samples too"
+        "--samples", type=flags.natural, metavar="N", help="draw N posterior samples too"
     )
     flags.add_out(parser, "separated")
     flags.add_reading(parser)
@@ -77,7 +77,7 @@ def add(parser: Parser) -> None:
         "cut off; rounded: to 8 bits",
     )
     group.add_argument(
-        "--count", type=flags.positive, default=6, help="mixtures made of a data set (default 6)"
+        "--count", type=flags.natural, default=6, help="mixtures made of a data set (default 6)"
     )
     group = parser.add_argument_group("how")
     flags.add_estimate(group)
@@ -90,7 +90,7 @@ def add(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes the result."""
-    out = flags.check_out(args.out)
+    out = flags.out_folder(args.out)
     if is_job(args, args.inputs, args.count):
         separate_as_job(args, out)
         return
@@ -188,4 +188,4 @@ def _alpha(text: str) -> float | None:
 
 
 def _count(text: str) -> int | str:
-    return text if text == "unknown" else flags.positive(text)
+    return text if text == "unknown" else flags.natural(text)

@@ -1,125 +1,115 @@
-"""`basis train`: a prior from data, continued from wherever a run was stopped."""
+"""`basis train`: a prior from data, resumable."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from basis.cli.arguments import (
-    add_root,
-    add_training_set,
-    device_from,
-    number,
-    out_folder,
-    say,
-    thread_count,
-    training_set,
-    whole_number,
-)
-from basis.cli.guard import INTERRUPTED
-from basis.cli.field_flags import add_setting_flags, add_size_flags, settings_from, sizes_from
-from basis.nn.kinds import KINDS, find_kind
-from basis.training.config import TrainConfig
+from basis.cli import arguments as flags
+
+if TYPE_CHECKING:
+    from basis.cli import Parser
 
 EPILOG = """\
 examples:
-  basis train --data mnist --out runs/mnist --images 2000000
-  basis train --data photos/ --size 64 --hours 2 --out runs/photos
-  basis train --data mnist --kind ncsn --out runs/ncsn --lr 0.01
-  basis train --data mnist --kind energy --init mnist --out runs/energy --lr 0.004
-  basis train --data mnist --kind glow --out runs/glow --width 96 --sigma-max 1.0
+  basis train photos/ --size 64 --hours 2 --out runs/photos
+  basis train mnist --images 2000000 --out runs/mnist
+  basis train photos/ --size 64 --widths 64 128 192 --blocks 2 2 3 --out runs/photos
+  basis train mnist --kind energy --teacher mnist --lr 0.004 --out runs/energy
 
-The same command continues a run that was stopped, to the step. Ctrl-C and SIGTERM save the state
-first and end with exit code 130. Raise --images or --hours to train longer. The folder then holds
-a prior: basis separate mixture.png --prior runs/mnist
+A run that was stopped in any way is resumed by the same command. The folder of a run is a prior:
+basis separate mixture.png --prior runs/photos
+
+`basis train --help-all` lists the settings of training and of the networks.
 """
 _SHARED = ("name", "held_out", "init", "teacher", "conditional", "sigma", "size", "classes")
 _MEASURED = ("variance_images", "energy_pairs")
 
 
-def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+def add(parser: Parser) -> None:
+    """Adds the arguments of the command; the settings only if they are used."""
     parser.epilog = EPILOG
-    families = {kind: family for kind, family in KINDS.items() if family.trainable}
-    add_training_set(parser)
+    parser.usage = "basis train DATA --out DIR [--size N] [--hours H] ..."
     parser.add_argument(
-        "--init",
-        metavar="NAME|DIR",
-        help="start a new run from this prior's weights; a U-Net has its size, or is larger",
+        "data", metavar="DATA", help="a folder of pictures, an .npy, or a data set such as mnist"
     )
-    parser.add_argument("--device", default="auto", help="torch device (default auto: GPU if any)")
-    parser.add_argument(
-        "--threads", type=thread_count, help="CPU threads (default: torch's choice)"
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--size", type=flags.natural, help="crop and resize photos to N x N pixels")
+    parser.add_argument("--hours", type=flags.number, help="how long to train")
+    parser.add_argument("--images", type=flags.whole_number, help="or how many images to see")
+    group = parser.add_argument_group("what is trained")
+    group.add_argument(
+        "--kind", default="unet", help="unet (default), energy, ncsn or glow, a flow"
     )
-    parser.add_argument(
-        "--compiled",
-        action="store_true",
-        help="run steps through torch.compile: a slow start, then faster for large networks",
+    group.add_argument("--name", help="name of the prior (default: that of the folder)")
+    group.add_argument("--classes", type=int, nargs="+", metavar="LABEL", help="only these labels")
+    group.add_argument("--held-out", type=flags.natural, metavar="N", help="items for validation")
+    group.add_argument("--init", metavar="PRIOR", help="start with the weights of this prior")
+    group.add_argument("--teacher", metavar="PRIOR", help="learn from this prior too")
+    group.add_argument("--conditional", action="store_true", help="learn the classes of the data")
+    group.add_argument(
+        "--sigma", type=flags.number, help="glow: a model of one noise level (0: noiseless)"
     )
-    parser.add_argument(
-        "--conditional",
-        action="store_true",
-        help="also learn the classes of labeled data, for --prior runs/digits:0,1,2",
-    )
-    parser.add_argument(
-        "--teacher",
-        metavar="NAME|DIR",
-        help="models with a likelihood: the prior with which the gradient is compared",
-    )
-    network = parser.add_argument_group("network")
-    network.add_argument(
-        "--kind", choices=tuple(families), default="unet", help="kind of network (unet)"
-    )
-    for family in families.values():
-        if family.config:
-            add_flags(network, family.config)
-    network.add_argument(
-        "--sigma", type=number, help="glow: a model of this noise level only (0: noiseless)"
-    )
-    training = parser.add_argument_group("training")
-    training.add_argument(
-        "--variance-images",
-        type=int,
-        default=100_000,
-        help="images seen at the end to learn the variance of each value, at most as many as the "
-        "run saw (default 100000)",
-    )
-    training.add_argument(
-        "--energy-pairs",
-        type=int,
-        default=64,
-        help="mixtures of held-out images separated at the end to measure typical energies "
-        "(default 64; 0 for none)",
-    )
-    add_flags(training, TrainConfig)
-    add_root(parser)
+    group = parser.add_argument_group("computing")
+    flags.add_seed_and_device(group)
+    group.add_argument("--threads", type=flags.worker_count, help="CPU threads")
+    group.add_argument("--compile", action="store_true", help="use torch.compile")
+    group.add_argument(
+        "--variance-images", type=flags.whole_number, default=100_000, metavar="N",
+        help="images to learn the variance from at the end (default 100000)",
+    )  # fmt: skip
+    group.add_argument(
+        "--energy-pairs", type=flags.whole_number, default=64, metavar="N",
+        help="mixtures to measure typical energies on at the end (default 64)",
+    )  # fmt: skip
+    flags.add_root(group)
+    parser.add_argument("--help-all", action="help", help="list all settings")
+    known = parser._option_string_actions
+    used = {word.split("=")[0] for word in parser.words if word.startswith("--")}
+    if "--help-all" in used or used - known.keys():
+        _add_settings(parser)
+
+
+def _add_settings(parser: Parser) -> None:
+    """The settings of training and of the networks, which need torch."""
+    from basis.nn.kinds import all_families
+    from basis.settings import add_flags
+    from basis.training.config import TrainConfig
+
+    add_flags(parser.add_argument_group("settings of training"), TrainConfig)
+    for kind, family in all_families().items():
+        if family.trainable and family.sizes is not None:
+            add_flags(parser.add_argument_group(f"settings of --kind {kind}"), family.sizes)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Trains, or continues, and writes the prior."""
+    """Trains, or resumes training, and writes the prior."""
     import torch
 
+    from basis.nn.kinds import find_family
+    from basis.settings import flags_to_settings
+    from basis.training.config import TrainConfig
     from basis.training.run import train
 
     if args.threads:
         torch.set_num_threads(args.threads)
+    out = flags.out_folder(args.out)
+    names = (
+        "kind", "size", "classes", "name", "held_out", "init", "teacher", "conditional", "sigma",
+        "variance_images", "energy_pairs",
+    )  # fmt: skip
     settings = flags_to_settings(args, TrainConfig)
-    for family in KINDS.values():
-        if family.trainable and family.config:
-            settings |= flags_to_settings(args, family.config)
-    shared = {name: getattr(args, name) for name in (*_SHARED, *_MEASURED)}
-    out = out_folder(args.out)
-    try:
-        train(
-            args.data,
-            out=out,
-            kind=args.kind,
-            root=args.data_root,
-            device=args.device,
-            compiled=args.compiled,
-            **shared,
-            **settings,
-        )
-    except KeyboardInterrupt as stop:
-        say(str(stop) or "stopped")
-        raise SystemExit(INTERRUPTED) from None
-    say(f"prior: {out}")
+    sizes = find_family(args.kind).sizes
+    if sizes is not None:
+        settings |= flags_to_settings(args, sizes)
+    settings = {name: value for name, value in settings.items() if value is not None}
+    prior = train(
+        args.data,
+        out=out,
+        device=args.device or "auto",
+        compiled=args.compile,
+        **{name: getattr(args, name) for name in names},
+        **settings,
+    )
+    print(prior)
+    print(f"written to {out}")

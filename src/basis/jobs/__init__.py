@@ -9,7 +9,7 @@ from basis.jobs.streams import (
     FileStream,
     ObservationStream,
     PairStream,
-    open_array,
+    as_stream,
 )
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "ObservationStream",
     "PairStream",
     "ShardProgress",
+    "as_stream",
     "colorize_job",
-    "open_array",
     "open_store",
     "separate_job",
 ]

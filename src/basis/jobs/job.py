@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from torch import Tensor
-
-from basis._colorize import colourings_drawn
-from basis._separate import settled_plan
+from basis._inputs import check_alphas, load_priors, make_mixing, make_plan
 from basis.errors import BasisError
 from basis.files import (
     STORE,
@@ -29,21 +25,16 @@ from basis.files import (
 )
 from basis.jobs.identity import Survey, card_checksum, checksum, difference, identify, survey
 from basis.jobs.store import FOLDER, JobStore, Shards, assemble, open_store, resumable
-from basis.jobs.streams import ArrayStream, FileStream, ObservationStream, open_array
-from basis.jobs.work import Payload, Task, as_before
+from basis.jobs.streams import Observations, ObservationStream, as_stream
+from basis.jobs.work import Payload, Task
 from basis.jobs.workers import Payloads, run_workers
 from basis.mixings.mixing import Mixing
 from basis.priors.card import LIKELY
 from basis.priors.prior import Prior
-from basis.priors.tiled import large_enough
 from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan
 from basis.settings import Estimate
-from basis.signals.old_observation import read_mixture
-from basis.signals.pictures import find_pictures
-from basis.store.loading import load_prior
 
-Observations = ObservationStream | np.ndarray | Tensor | str | Path | Sequence[str | Path]
 Priors = str | Path | Prior | Sequence[str | Path | Prior]
 JOB, RUN = "job.json", "run.json"
 SHARD = 64
@@ -112,22 +103,20 @@ def separate_job(
         progress: Called after every shard.
     """
     given = _priors(prior)
-    loaded = _load(given)
-    stream = as_stream(observations, dims=len(loaded[0].shape) - 1)
-    if alphas is None and mixing is None and sources is None:
-        alphas = stream.alphas
+    loaded = load_priors(list(given))
     arguments: dict[str, Any] = {
         "alphas": alphas, "mixing": mixing, "sources": sources, "noise": noise, "mask": mask,
         "method": method, "estimate": estimate, "samples": samples, "seed": seed,
         "batch_size": batch_size,
     }  # fmt: skip
-    large = large_enough(loaded, tuple(stream.shape[1:]))
-    plan = settled_plan(large[0] if len(large) == 1 else large, **_plan(arguments))
+    chains, shape = _widest(loaded, arguments)
+    stream = as_stream(observations, shape)
+    if alphas is None and mixing is None and sources is None:
+        arguments["alphas"] = stream.alphas
     task = Task(
         "separate",
         given,
-        tuple(stream.shape[1:]),
-        max(1, batch_size // plan.widest),
+        max(1, batch_size // chains),
         arguments,
         device or "cpu",
         _checksums(given, loaded),
@@ -139,7 +128,6 @@ def separate_job(
 def colorize_job(
     photos: Observations,
     prior: str | Path | Prior = "cifar10",
-    samples: int = 1,
     *,
     out: str | Path,
     device: str | None = None,
@@ -157,22 +145,18 @@ def colorize_job(
     Args:
         photos: As `separate_job` takes observations, (n, 1, height, width) in [0, 1].
         prior: Of color images.
-        samples: Colorizations of each photo.
         out, device, workers, scheduler, shard, progress: As in `separate_job`.
         arguments: Of `colorize`.
     """
     given = _priors(prior)
-    loaded = _load(given)
-    stream = as_stream(photos, dims=2)
-    if len(stream.shape) != 3 or stream.shape[0] != 1:
-        raise BasisError(f"gray photos must be (n, 1, height, width), not (n, {stream.shape})")
-    arguments = {"samples": samples, **arguments}
-    drawn = colourings_drawn(samples, arguments.get("diverse", False))
+    loaded = load_priors(list(given))
+    stream = as_stream(photos, mean=True)
+    samples = arguments.get("samples")
+    chains = (samples or 1) * (3 if arguments.get("diverse") else 1)
     task = Task(
         "colorize",
         given,
-        tuple(stream.shape[1:]),
-        max(1, 128 // drawn),
+        max(1, arguments.get("batch_size", 128) // chains),
         arguments,
         device or "cpu",
         _checksums(given, loaded),
@@ -180,39 +164,17 @@ def colorize_job(
     return _Job(stream, task, loaded, Path(out), shard).run(workers, scheduler, progress)
 
 
-def as_stream(observations: Observations, dims: int | None = None) -> ObservationStream:
-    """Observations as a stream.
-
-    Args:
-        observations: As `separate_job` takes them.
-        dims: The axes of a signal's size in arrays.
-    """
-    if isinstance(observations, ObservationStream):
-        return observations
-    if isinstance(observations, np.ndarray | Tensor):
-        return ArrayStream(observations)
-    if isinstance(observations, str | Path):
-        path = Path(observations)
-        if not path.is_dir():
-            return open_array(path, dims)
-        observations = find_pictures(path)
-        if not observations:
-            raise BasisError(f"{path} holds no pictures")
-
-    def read(path: Path) -> Tensor:
-        found = read_mixture(path, dims=dims).mixture
-        if len(found) != 1:
-            raise BasisError(f"{path} holds {len(found)} observations; one per file is accepted")
-        return found[0]
-
-    return FileStream([Path(path) for path in observations], read)
-
-
-def _plan(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    given = as_before(arguments)
-    for name in ("seed", "chunk", "sources"):
-        given.pop(name, None)
-    return given
+def _widest(priors: list[Prior], arguments: Mapping[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """The largest number of chains per observation, and the shape of an observation."""
+    alphas, mixing = arguments["alphas"], arguments["mixing"]
+    wanted, _ = check_alphas(alphas, arguments["sources"], mixing, None, len(priors))
+    known: Any = alphas if wanted is None else [1.0 if a is None else a for a in wanted]
+    known = (1.0, 1.0) if known is None else known
+    fitted = make_mixing(known, mixing, arguments["mask"], arguments["noise"], priors[0].shape)
+    each = priors * fitted.sources if len(priors) == 1 else priors
+    method, estimate, samples = (arguments[n] for n in ("method", "estimate", "samples"))
+    plan = make_plan(method, estimate, samples, each, fitted)
+    return plan.widest, fitted.observed_shape(priors[0].shape)
 
 
 def _priors(prior: Priors) -> tuple[str | Prior, ...]:
@@ -220,10 +182,6 @@ def _priors(prior: Priors) -> tuple[str | Prior, ...]:
     if not several:
         raise BasisError("prior must be a prior, its name or folder, or a non-empty list of these")
     return tuple(p if isinstance(p, Prior) else str(p) for p in several)
-
-
-def _load(given: Sequence[str | Prior]) -> list[Prior]:
-    return [p if isinstance(p, Prior) else load_prior(p) for p in given]
 
 
 def _checksums(given: Sequence[str | Prior], loaded: Sequence[Prior]) -> tuple[str, ...]:

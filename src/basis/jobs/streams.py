@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.files import reading
+from basis.files import reading as reading_file
 from basis.mixings.mixing import Mixing
-from basis.signals.image_set import ImageSet
-from basis.signals.old_observation import read_mixture
+from basis.signals.observation import Observation, as_observation, read
+from basis.signals.pictures import find_pictures
+from basis.signals.places import ImageSet
 
 
 @dataclass
@@ -189,28 +190,84 @@ class PairStream(ObservationStream):
         return Piece(observation, sources)
 
 
-def open_array(
-    path: str | Path, dims: int | None = None, change: Callable[[Tensor], Tensor] | None = None
-) -> ArrayStream:
-    """A stream of the observations in an .npy, which is read piece by piece, or an .npz.
+Observations = (
+    ObservationStream
+    | np.ndarray
+    | Tensor
+    | str
+    | Path
+    | Sequence[str | Path]
+    | Callable[[tuple[int, ...]], ObservationStream]
+)
+"""What a job takes; a function is called with the shape of an observation."""
 
-    An .npz is compressed as a whole, and read as a whole.
+
+def as_stream(
+    observations: Observations,
+    shape: tuple[int, ...] | None = None,
+    *,
+    skip: str | Path | None = None,
+    mean: bool = False,
+    **reading: Any,
+) -> ObservationStream:
+    """Observations that are read as they are needed.
 
     Args:
-        path: The file.
-        dims: The axes of a signal's size (`len(prior.shape) - 1`).
-        change: As for `ArrayStream`.
+        observations: A folder of pictures; paths of such folders or of files with one observation
+            each; an .npy, which is read piece by piece, or an .npz; or an array (n, channels,
+            *size).
+        shape: The shape of an observation, (channels, *size), as `separate` expects it; larger
+            pictures are accepted.
+        skip: A folder whose files are not read, such as that of the results.
+        mean: Take the mean of the channels.
+        reading: The conversions of `basis.read`: grey, color, invert, size.
     """
-    path = Path(path)
+    if isinstance(observations, ObservationStream):
+        return observations
+    if callable(observations):
+        return observations(shape or ())
+    asked = {name: value for name, value in reading.items() if value}
+
+    def convert(values: Tensor) -> Tensor:
+        if asked:
+            values = read(Observation(values, batched=True), **asked).values
+        return values.mean(dim=1, keepdim=True) if mean else values
+
+    change = convert if asked or mean else None
+    if isinstance(observations, np.ndarray | Tensor):
+        return ArrayStream(observations, change)
+    paths = [observations] if isinstance(observations, str | Path) else list(observations)
+    if len(paths) == 1 and Path(paths[0]).suffix.lower() in (".npy", ".npz"):
+        return _open_array(Path(paths[0]), shape, change)
+    found: list[Path] = []
+    for path in map(Path, paths):
+        own = None if skip is None else Path(skip).resolve()
+        inside = find_pictures(path) if path.is_dir() else [path]
+        found += [p for p in inside if own is None or own not in p.resolve().parents]
+        if not inside:
+            raise BasisError(f"{path} holds no pictures")
+
+    def read_one(path: Path) -> Tensor:
+        values = as_observation(read(path, **asked), shape).values
+        if len(values) != 1:
+            raise BasisError(f"{path} holds {len(values)} observations; one per file is accepted")
+        return (values.mean(dim=1, keepdim=True) if mean else values)[0]
+
+    return FileStream(found, read_one)
+
+
+def _open_array(
+    path: Path, shape: tuple[int, ...] | None, change: Callable[[Tensor], Tensor] | None
+) -> ArrayStream:
     array: Any = None
     if path.suffix.lower() == ".npy" and path.is_file():
-        with reading(path, "a NumPy file"):
+        with reading_file(path, "a NumPy file"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if dims == 2 and array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] < 4:
+        if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
             array = array.transpose(0, 3, 1, 2)
-    if array is None or (dims is not None and array.ndim != dims + 2):
-        found = read_mixture(path, dims=dims)
-        stream = ArrayStream(found.mixture, change)
+    if array is None or (shape is not None and array.ndim != len(shape) + 1):
+        found = as_observation(read(path), shape)
+        stream = ArrayStream(found.values, change)
         stream.alphas = None if found.alphas is None else tuple(found.alphas.tolist())
         return stream
     try:

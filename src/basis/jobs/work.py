@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from basis import metrics
 from basis._colorize import colorize
-from basis._separate import separate
+from basis._separate import separate_batch
 from basis.errors import BasisError
 from basis.jobs.store import Arrays, Made, blank
 from basis.priors.prior import Prior
-from basis.priors.tiled import large_enough
+from basis.result import Result, _scores
+from basis.signals.observation import Observation
 from basis.store.loading import load_prior
 
 
@@ -49,7 +49,6 @@ class Task:
     Attributes:
         kind: What is done.
         priors: Names or folders, which every worker loads once, or priors.
-        size: The sides of the observations.
         block: Observations at once.
         arguments: The arguments of `separate` or `colorize` besides observations and priors.
         device: Where to compute; "auto" is a worker's own GPU where it has one.
@@ -58,7 +57,6 @@ class Task:
 
     kind: Literal["separate", "colorize"]
     priors: tuple[str | Prior, ...]
-    size: tuple[int, ...]
     block: int
     arguments: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
@@ -72,7 +70,7 @@ _LOADING = threading.Lock()
 def load_priors(task: Task, device: str) -> list[Prior]:
     """The priors of a task, loaded once in a process."""
     names = tuple(p if isinstance(p, str) else id(p) for p in task.priors)
-    key = (names, device, task.size, task.kind)
+    key = (names, device)
     with _LOADING:
         if key not in _LOADED:
             _LOADED.clear()  # a worker that begins another job needs the memory
@@ -86,8 +84,6 @@ def load_priors(task: Task, device: str) -> list[Prior]:
                         f"prior {prior.name!r} has other weights here than where the job was "
                         "started; put the same folder on every worker"
                     )
-            if task.kind == "separate":
-                found = large_enough(found, task.size)
             _LOADED[key] = [prior.eval() for prior in found]
         return _LOADED[key]
 
@@ -196,72 +192,34 @@ class _Block:
             if self.check is not None:
                 self.check()
 
-        same: dict[str, Any] = {
-            "occurrences": [self.occurrences[i] for i in rows],
-            "workers": 1,
-            "progress": progress,
-        }
+        arguments = {**self.task.arguments, "workers": 1, "progress": progress}
         if self.task.kind == "colorize":
-            return self._colorized(rows, same)
-        return self._separated(rows, same)
-
-    def _separated(self, rows: list[int], same: dict[str, Any]) -> Arrays:
+            return _colorized(colorize(self.items[rows], self.priors[0], **arguments))
+        arguments["occurrences"] = [self.occurrences[i] for i in rows]
         priors = self.priors[0] if len(self.priors) == 1 else self.priors
-        result = separate(self.items[rows], priors, **as_before(self.task.arguments), **same)
-        sources = result.sources.cpu()
-        arrays = {
-            "residual": result.residual.cpu().numpy(),
-            "evaluations": result.spent.cpu().numpy().astype(np.int64),
-        }
-        if result.plausibility is not None:
-            arrays["plausibility"] = result.plausibility.cpu().numpy().astype(np.float32)
-        if self.truth is not None:
-            truth = self.truth[rows]
-            sources = metrics.reorder(sources, truth)
-            low, high = result.span
-            if low is not None and high is not None:
-                arrays["psnr"] = metrics.psnr(sources, truth, (low, high)).numpy()
-        arrays["sources"] = sources.numpy()
-        if result.alphas is not None and result.alphas_known is not None:
-            arrays["alphas"] = result.alphas.cpu().numpy()
-        if self.task.arguments.get("samples") is not None:
-            arrays["samples"] = result.samples.cpu().numpy()
-        return arrays
-
-    def _colorized(self, rows: list[int], same: dict[str, Any]) -> Arrays:
-        photos = self.items[rows]
-        colors, result = colorize(photos, self.priors[0], **self.task.arguments, **same)
-        off = (colors.mean(dim=2) - photos).abs().flatten(1).amax(dim=1) * 255
-        return {
-            "colors": (colors * 255).round().to(torch.uint8).cpu().numpy(),
-            "difference": off.cpu().numpy(),
-            "evaluations": result.spent.cpu().numpy().astype(np.int64),
-        }
+        truth = None if self.truth is None else self.truth[rows]
+        observation = Observation(self.items[rows], batched=True, sources=truth)
+        return _separated(separate_batch(observation, priors, **arguments))
 
 
-def as_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in the names that `separate` has until its next version."""
-    from basis.mixings.matrix import mixture
-    from basis.samplers.sampler import Sampler
-
-    given = dict(arguments)
-    method = given.pop("method", None)
-    key = "sampler" if isinstance(method, Sampler | str) and method not in _EFFORTS else "effort"
-    estimate = given.pop("estimate", "mode")
-    noise, mask = given.pop("noise", 0.0), given.pop("mask", None)
-    mixing: Any = given.pop("mixing", None)
-    if (noise or mask is not None) and mixing is None:
-        mixing = mixture(given.pop("alphas", None) or (1.0, 1.0))
-    if mixing is not None:
-        mixing = mixing.replace(noise=noise) if noise else mixing
-        mixing = mixing.replace(mask=mask) if mask is not None else mixing
-        given["mixing"] = mixing
-    choose = {"mean": "mean", "sample": "draw"}.get(estimate)
-    return {
-        **{("chunk" if n == "batch_size" else n): v for n, v in given.items()},
-        key: method,
-        "choose": "first" if key == "sampler" and choose == "draw" else choose,
+def _separated(result: Result) -> Arrays:
+    arrays = {
+        "sources": result.sources,
+        "residual": result.residual,
+        "evaluations": result.item_evaluations,
+        "samples": result.samples,
+        "plausibility": None if result.plausibility is None else result.plausibility.float(),
+        "alphas": None if result.identifiable is None and result.counts is None else result.alphas,
+        "psnr": _scores(result),
     }
+    return {name: x.cpu().numpy() for name, x in arrays.items() if x is not None}
 
 
-_EFFORTS = ("fast", "balanced", "best")
+def _colorized(result: Result) -> Arrays:
+    colors = result.sources if result.samples is None else result.samples[:, :, 0]
+    off = (colors.mean(dim=2) - result.observation).abs().flatten(1).amax(dim=1) * 255
+    return {
+        "colors": (colors * 255).round().to(torch.uint8).cpu().numpy(),
+        "difference": off.cpu().numpy(),
+        "evaluations": result.item_evaluations.cpu().numpy(),
+    }
