@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli import value_of
-from basis.errors import BasisError
+from basis.errors import BasisError, printable
 from basis.files import check_disk_space
 from basis.settings import (
     DEFAULT_METHOD,
@@ -251,3 +251,33 @@ def out_folder(text: str) -> Path:
         check_disk_space(folder, _LEAST_SPACE)
         break
     return path
+
+
+def add_training_set(parser: argparse.ArgumentParser) -> None:
+    """The data that a prior is trained on, and the folder of the run."""
+    parser.add_argument("--data", default="mnist", help="a data set, a folder or .npy (mnist)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--name", help="name of the prior (default: that of the folder)")
+    parser.add_argument("--size", type=natural, help="crop and resize photos to N x N pixels")
+    parser.add_argument("--classes", type=int, nargs="+", metavar="LABEL", help="only these labels")
+    parser.add_argument("--held-out", type=natural, metavar="N", help="items for validation")
+
+
+def training_set(args: argparse.Namespace) -> Any:
+    """The images that `add_training_set`'s flags name."""
+    from basis.signals.datasets import load_images
+
+    images = load_images(args.data, "train", root=args.data_root, size=args.size)
+    return images.only(args.classes) if args.classes else images
+
+
+def device_from(name: str | None) -> str:
+    """A torch device that exists here, by its name or `auto`."""
+    from basis.devices import find_device
+
+    return str(find_device(name or "cpu"))
+
+
+def say(line: object) -> None:
+    """Prints one line, with control characters escaped."""
+    print(printable(line))

@@ -106,8 +106,7 @@ def _photo(name: str) -> Observation:
 def _stream(args: argparse.Namespace) -> Any:
     """The photos of a job: files, folders or a data set."""
     from basis.jobs.streams import as_stream
-    from basis.signals.datasets import load_images
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES, load_images
 
     inputs: Any = args.inputs
     if len(inputs) == 1 and inputs[0] in NAMES and not Path(inputs[0]).exists():

@@ -46,7 +46,7 @@ def is_job(args: argparse.Namespace, inputs: list[str], count: int) -> bool:
 
 def _item_count(inputs: list[str], count: int) -> int:
     """How many items the inputs are, as far as that is known without reading them."""
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
 
     if any(Path(path).is_dir() for path in inputs):
         return MANY + 1
@@ -70,7 +70,7 @@ def stream_of(args: argparse.Namespace) -> Any:
 
     from basis.cli.separate import data_set_alphas
     from basis.jobs.streams import PairStream, as_stream
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
 
     if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
         from basis._mix import draw_indices
@@ -85,7 +85,9 @@ def stream_of(args: argparse.Namespace) -> Any:
     return partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
 
 
-def run_job(args: argparse.Namespace, job: Callable[..., JobStore], *given: Any, **more: Any) -> None:
+def run_job(
+    args: argparse.Namespace, job: Callable[..., JobStore], *given: Any, **more: Any
+) -> None:
     """Runs a job with a progress bar, then prints what it did.
 
     Args:

@@ -49,7 +49,7 @@ def add(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Adds the sources and writes the mixture."""
     from basis._mix import mix, test_mixtures
-    from basis.signals.places import NAMES
+    from basis.signals.datasets import NAMES
 
     same = {"alphas": args.alphas, "noise": args.noise, "seed": args.seed}
     if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from basis._inputs import check_alphas, load_priors, make_mixing, make_plan
-from basis.errors import BasisError
+from basis.errors import BasisError, printable
 from basis.files import (
     STORE,
     RunFolder,
@@ -29,6 +31,9 @@ from basis.jobs.streams import Observations, ObservationStream, as_stream
 from basis.jobs.work import Payload, Task
 from basis.jobs.workers import Payloads, run_workers
 from basis.mixings.mixing import Mixing
+from basis.mixings.per_item import PerItemMixing
+from basis.plots.drawing import write_picture
+from basis.plots.panels import pictures_panel, separation_panel
 from basis.priors.card import LIKELY
 from basis.priors.prior import Prior
 from basis.samplers.sampler import Sampler
@@ -37,6 +42,7 @@ from basis.settings import Estimate
 
 Priors = str | Path | Prior | Sequence[str | Path | Prior]
 JOB, RUN = "job.json", "run.json"
+_ROWS = 24  # observations in the panel
 SHARD = 64
 """Observations in a shard by default, at least."""
 
@@ -228,9 +234,15 @@ class _Job:
                     payloads = self._payloads(found, shards, whole)
                     results = run_workers(self.task, payloads, workers, scheduler)
                     self._write(results, shards, whole, report)
-                about = {"task": self.task.kind, "settings": identity["settings"]}
+                about = {
+                    "task": self.task.kind,
+                    "settings": identity["settings"],
+                    "value_range": self.priors[0].value_range,
+                    "likely": LIKELY,
+                }
                 made = assemble(self.folder, shards, about, self.stream.names)
             _write_run(self.folder, shards, made, damaged, time.time() - began)
+            self._write_panel(made)
             shards.remove()
             (self.folder / JOB).unlink(missing_ok=True)
             return made
@@ -304,6 +316,42 @@ class _Job:
         finally:
             results.close()  # type: ignore[attr-defined]
 
+    def _write_panel(self, store: JobStore) -> None:
+        """A picture of the first observations that could be used."""
+        good = [i for i in range(min(len(store), 4 * _ROWS)) if i not in store.failures][:_ROWS]
+        if not good or len(self.stream.shape) > 3:
+            return
+        pieces = [self.stream.checked(i, i + 1) for i in good]
+        observations = torch.cat([piece.observation for piece in pieces])
+        names = store.names or [f"{i + 1:0{len(str(len(store)))}d}" for i in range(len(store))]
+        if self.task.kind == "colorize":
+            colors = torch.from_numpy(store["colors"][good]).float().div(255)
+            shown = torch.cat([observations.expand(-1, 3, -1, -1)[:, None], colors], dim=1)
+            captions = ["grey", *(f"colors {i + 1}" for i in range(colors.shape[1]))]
+            write_picture(self.folder / "panel.png", pictures_panel(shown, captions))
+            return
+        sources = torch.from_numpy(store["sources"][good])
+        truth = [piece.sources for piece in pieces if piece.sources is not None]
+        arguments = self.task.arguments
+        if "alphas" in store.arrays:
+            mixing: Mixing = PerItemMixing(torch.from_numpy(store["alphas"][good]))
+        else:
+            k, own = sources.shape[1], arguments["mixing"]
+            alphas = None if own is not None else arguments["alphas"] or (1.0,) * k
+            shape = tuple(sources.shape[2:])
+            mixing = make_mixing(alphas, own, arguments["mask"], arguments["noise"], shape)
+        picture = separation_panel(
+            observations,
+            sources,
+            mixing,
+            truth=torch.cat(truth) if truth else None,
+            names=[printable(names[i]) for i in good],
+            title=f"the first {len(good)} of {len(store)}",
+            low=self.priors[0].low,
+            high=self.priors[0].high,
+        )
+        write_picture(self.folder / "panel.png", picture)
+
     def _check_room(self, shards: Shards, left: int, index: int) -> None:
         """Stops a job whose results the disk has no room for, by the size of its first shard."""
         need = shards.path(index).stat().st_size * (left + len(shards))  # shards, then the store
@@ -354,8 +402,6 @@ def _write_run(folder: Path, shards: Shards, store: JobStore, damaged: int, seco
         "shards_damaged": damaged,
         "seconds_of_last_run": round(seconds, 3),
     }
-    if "plausibility" in store.arrays:
-        record["plausible"] = int((store["plausibility"] >= LIKELY).sum())
     earlier = RunFolder(folder, RUN).earlier()
     with resumable(folder / RUN):
         write_text(folder / RUN, json.dumps(record, indent=2) + "\n")

@@ -18,13 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from basis.errors import BasisError, one_line
-from basis.files import STORE, check_regular, read_json, reading, sha256, whole_file, write_text
+from basis.errors import BasisError, one_line, printable
+from basis.files import (
+    STORE,
+    check_no_link,
+    check_regular,
+    read_json,
+    reading,
+    sha256,
+    whole_file,
+    write_text,
+)
 
 Arrays = dict[str, np.ndarray]
 """Results by name, one row per observation."""
 
-FOLDER, NAMES = "shards", "names.txt"
+FOLDER, NAMES, PICTURES = "shards", "names.txt", "pictures"
 _FILE = re.compile(r"[a-z]{1,32}\.npy|names\.txt")
 _MOST = 1 << 48
 """Observations that a store may say it has: more than any disk holds, and few enough for `len`."""
@@ -153,6 +162,26 @@ class JobStore:
     def __repr__(self) -> str:
         return f"JobStore({self.folder}, {len(self)} observations, {', '.join(self.arrays)})"
 
+    def __str__(self) -> str:
+        good = len(self) - len(self.failures)
+        lines = [f"{good} of {len(self)} observations done"]
+        if "psnr" in self.arrays:
+            lines.append(f"PSNR {np.nanmean(self['psnr']):.2f} dB")
+        if "residual" in self.arrays:
+            lines.append(f"residual at most {np.nanmax(self['residual']):.3g} rms")
+        if "plausibility" in self.arrays and "likely" in self.about:
+            plausible = int((self["plausibility"] >= self.about["likely"]).sum())
+            lines.append(f"plausible: {plausible} of {good}")
+        if self.failures:
+            first = min(self.failures)
+            name = self.names[first] if self.names else f"number {first + 1}"
+            reason = printable(self.failures[first])
+            lines.append(
+                f"warning: {len(self.failures)} of {len(self)} could not be used (listed in "
+                f"{self.folder / STORE}); the first is {printable(name)}: {reason}"
+            )
+        return "\n".join([*lines, f"store: {self.folder}"])
+
     @property
     def arrays(self) -> tuple[str, ...]:
         """The names of the arrays: sources, residual, evaluations, and others if they exist."""
@@ -185,6 +214,25 @@ class JobStore:
     def failures(self) -> dict[int, str]:
         """Why observations could not be used, by index; their rows are NaN, or 0."""
         return {int(index): reason for index, reason in self.about["failures"].items()}
+
+    def write_pictures(self) -> Path:
+        """Writes all sources as pictures into a folder inside the store, and returns it."""
+        import torch
+
+        from basis.plots.drawing import to_picture, write_picture
+
+        folder = self.folder / PICTURES
+        check_no_link(folder)
+        colors = "colors" in self.arrays
+        values = self["colors" if colors else "sources"]
+        low, high = (0, 255) if colors else self.about.get("value_range", (0, 1))
+        names = self.names or [f"{i + 1:0{len(str(len(self)))}d}" for i in range(len(self))]
+        for index, name in enumerate(names):
+            for i, image in enumerate(values[index] if index not in self.failures else ()):
+                picture = to_picture(torch.from_numpy(image.astype(np.float32)), low, high)
+                kind = "colors" if colors else "source"
+                write_picture(folder / f"{name}-{kind}{i + 1}.png", picture)
+        return folder
 
     def damaged(self) -> list[str]:
         """The files that are missing or have changed since they were written."""

@@ -16,9 +16,9 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.files import reading as reading_file
 from basis.mixings.mixing import Mixing
+from basis.signals.image_set import ImageSet
 from basis.signals.observation import Observation, as_observation, read
 from basis.signals.pictures import find_pictures
-from basis.signals.places import ImageSet
 
 
 @dataclass
