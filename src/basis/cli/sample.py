@@ -90,16 +90,18 @@ def run(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
         each_class=args.each_class,
     ).cpu()
-    low, high, total = prior.low, prior.high, len(prior.classes)
-    stored = images.mul(255).round().byte() if (low, high) == (0, 1) else images
+    total = len(prior.classes)
+    stored = images.mul(255).round().byte() if prior.value_range == (0, 1) else images
     with whole_file(out / "samples.npy") as path, path.open("wb") as file:
         np.save(file, stored.numpy())
     if args.each_class and total <= min(args.count, _MOST_CLASSES):
         rows = min(_ROWS, args.count // total)
         by_class = images[: rows * total].unflatten(0, (rows, total))
-        picture = pictures_panel(by_class, prior.classes, cell=64, low=low, high=high)
+        picture = pictures_panel(
+            by_class, prior.classes, cell=64, value_range=(prior.low, prior.high)
+        )
     else:
-        picture = grid(images[: _ROWS * _COLUMNS], _COLUMNS, low=low, high=high)
+        picture = grid(images[: _ROWS * _COLUMNS], _COLUMNS, value_range=(prior.low, prior.high))
     write_picture(out / "samples.png", picture)
     record = {"command": args.line, "seed": args.seed, "steps": args.steps, "count": args.count}
     write_json(out / "run.json", record | {"prior": prior.describe()})

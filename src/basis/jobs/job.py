@@ -237,7 +237,7 @@ class _Job:
                 about = {
                     "task": self.task.kind,
                     "settings": identity["settings"],
-                    "value_range": self.priors[0].value_range,
+                    "value_range": [self.priors[0].low, self.priors[0].high],
                     "likely": LIKELY,
                 }
                 made = assemble(self.folder, shards, about, self.stream.names)
@@ -347,8 +347,7 @@ class _Job:
             truth=torch.cat(truth) if truth else None,
             names=[printable(names[i]) for i in good],
             title=f"the first {len(good)} of {len(store)}",
-            low=self.priors[0].low,
-            high=self.priors[0].high,
+            value_range=(self.priors[0].low, self.priors[0].high),
         )
         write_picture(self.folder / "panel.png", picture)
 

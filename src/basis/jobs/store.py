@@ -165,8 +165,8 @@ class JobStore:
     def __str__(self) -> str:
         good = len(self) - len(self.failures)
         lines = [f"{good} of {len(self)} observations done"]
-        if "psnr" in self.arrays:
-            lines.append(f"PSNR {np.nanmean(self['psnr']):.2f} dB")
+        for name in {"psnr", "snr"}.intersection(self.arrays):
+            lines.append(f"{name.upper()} {np.nanmean(self[name]):.2f} dB")
         if "residual" in self.arrays:
             lines.append(f"residual at most {np.nanmax(self['residual']):.3g} rms")
         if "plausibility" in self.arrays and "likely" in self.about:
@@ -225,11 +225,11 @@ class JobStore:
         check_no_link(folder)
         colors = "colors" in self.arrays
         values = self["colors" if colors else "sources"]
-        low, high = (0, 255) if colors else self.about.get("value_range", (0, 1))
+        value_range = (0, 255) if colors else self.about.get("value_range", (0, 1))
         names = self.names or [f"{i + 1:0{len(str(len(self)))}d}" for i in range(len(self))]
         for index, name in enumerate(names):
             for i, image in enumerate(values[index] if index not in self.failures else ()):
-                picture = to_picture(torch.from_numpy(image.astype(np.float32)), low, high)
+                picture = to_picture(torch.from_numpy(image.astype(np.float32)), value_range)
                 kind = "colors" if colors else "source"
                 write_picture(folder / f"{name}-{kind}{i + 1}.png", picture)
         return folder

@@ -210,8 +210,10 @@ def _separated(result: Result) -> Arrays:
         "samples": result.samples,
         "plausibility": None if result.plausibility is None else result.plausibility.float(),
         "alphas": None if result.identifiable is None and result.counts is None else result.alphas,
-        "psnr": _scores(result),
     }
+    scores = _scores(result)
+    if scores is not None:
+        arrays[scores[0].lower()] = scores[1]
     return {name: x.cpu().numpy() for name, x in arrays.items() if x is not None}
 
 
