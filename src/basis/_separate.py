@@ -178,7 +178,7 @@ def separate_batch(
     priors = check_priors(priors, fitted) if not count_unknown else priors
     m = check_observation(m, priors, fitted)
     names = given.names
-    with progress_bar(progress, "separating") as callback:
+    with progress_bar(progress, "separating", _task(m, priors[0])) as callback:
         run.progress = callback
         if count_unknown:
             result = _count_sources(m, priors[0], run)
@@ -300,6 +300,17 @@ def mixing_alphas(mixing: Mixing, count: int) -> Tensor | None:
         return mixing.alphas
     alphas = mixing.plain_alphas
     return None if alphas is None else torch.tensor(alphas, dtype=torch.float64).repeat(count, 1)
+
+
+def _task(m: Tensor, prior: Prior) -> str:
+    """What is separated, for the announcement of long runs."""
+    items = f"{len(m)} items of " if len(m) > 1 else ""
+    text = items + "x".join(map(str, m.shape[2:]))
+    tiles = ""
+    if isinstance(prior, Tiled):
+        tiles = f": {len(prior.corners)} tiles of {'x'.join(map(str, prior.prior.shape[1:]))}"
+    title = f" ({prior.card.title})" if prior.card is not None and prior.card.title else ""
+    return f"{text}{tiles}, prior {prior.name}{title}"
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 DELAY = 3.0
 """Seconds before a bar appears; shorter work shows none."""
+LONG = 15.0
+"""Work that takes more seconds is announced with its estimated time."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,17 @@ Callback = Callable[[Progress], None]
 
 
 @contextmanager
-def progress_bar(progress: bool | Callback | None, label: str) -> Iterator[Callback | None]:
+def progress_bar(
+    progress: bool | Callback | None, label: str, task: str = ""
+) -> Iterator[Callback | None]:
     """The callback to report to: a progress bar, the user's own function, or nothing.
 
     Args:
         progress: A function is used as it is; True shows a bar, False none; None shows one on a
             terminal or in a notebook.
         label: What the bar says.
+        task: A description of the work. It is printed with the time that it will take, estimated
+            from the first step, unless that is short.
     """
     if callable(progress):
         yield progress
@@ -53,13 +60,25 @@ def progress_bar(progress: bool | Callback | None, label: str) -> Iterator[Callb
         return
     from tqdm.auto import tqdm
 
+    started = time.monotonic()
     with tqdm(desc=label, unit="step", delay=DELAY, leave=False) as bar:
 
         def update(p: Progress) -> None:
+            if bar.n == 0 and task:
+                seconds = (time.monotonic() - started) / p.done * p.total
+                if seconds > LONG:
+                    bar.write(f"{task}, about {duration(seconds)}", file=sys.stderr)
             bar.total = p.total
             bar.update(p.done - bar.n)
 
         yield update
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: "40 s", "17 min" or "2.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _interactive() -> bool:
