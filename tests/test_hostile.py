@@ -62,13 +62,6 @@ def in_time(seconds, work):
 # Pickles -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_makes_no_room_that_it_does_not_fill(tmp_path):
-    # PROTO 2, then "remember this at place 2^31": room for all places before it would be made.
-    crafted = b"\x80\x02}r" + struct.pack("<I", 2**31) + b"."
-    with pytest.raises(BasisError, match="remembers more than it holds"):
-        load_images(cifar_folder(tmp_path / "c", crafted), "test")
-
-
 # Outputs -----------------------------------------------------------------------------------------
 
 

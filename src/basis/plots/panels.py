@@ -89,8 +89,7 @@ def separation_panel(
         _column(f"source {i + 1}", sources[:, i], shown, cell, captions[i], new_group=i == 0)
         for i in range(k)
     ]
-    for i in range(k if std is not None else 0):
-        deviation = std[:, i]
+    for i, deviation in enumerate(() if std is None else std.unbind(1)):
         sizes = [f"rms {size:.2g}" for size in metrics.rms(deviation).tolist()]
         if deviation.ndim == 4:  # one map for all channels
             deviation = deviation.square().mean(dim=1, keepdim=True).sqrt()

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from basis.errors import BasisError
 
@@ -87,37 +86,17 @@ def unpack(archive: Path, to: Path, folder: str, names: Iterable[str]) -> None:
 
 
 def _download_url(url: str, to: Path, name: str, progress: bool, timeout: float) -> None:
-    # Not `pooch.retrieve`, which has no mirrors and leaves files that only their owner can read.
-    import pooch
+    import requests
+    from tqdm import tqdm
 
-    bar = _Bar(name) if progress else False
-    pooch.HTTPDownloader(progressbar=bar, chunk_size=_BLOCK, timeout=timeout)(url, str(to), None)
-
-
-class _Bar:
-    """A progress bar for pooch that appears only once the server has answered."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.total = name, 0
-        self.bar: Any = None
-
-    def update(self, count: int) -> None:
-        """Adds bytes; pooch has set `total`, to zero where the server does not say."""
-        if self.bar is None:
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=self.total or None, unit="B", unit_scale=True, desc=self.name)
-        self.bar.update(count)
-
-    def reset(self) -> None:
-        """Back to zero: pooch then adds the total, since its last block may be shorter."""
-        if self.bar is not None:
-            self.bar.n = 0
-
-    def close(self) -> None:
-        """Leaves the bar as it is."""
-        if self.bar is not None:
-            self.bar.close()
+    with requests.get(url, stream=True, timeout=timeout) as answer:
+        answer.raise_for_status()
+        total = int(answer.headers.get("content-length", 0)) or None
+        bar = tqdm(total=total, unit="B", unit_scale=True, desc=name, disable=not progress)
+        with bar, open(to, "wb") as file:
+            for block in answer.iter_content(_BLOCK):
+                file.write(block)
+                bar.update(len(block))
 
 
 def _reason(error: Exception, timeout: float) -> str:

@@ -6,7 +6,7 @@ import math
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def read_numpy(path: Path) -> Observation:
     """Reads an .npy, or an .npz with `observation` (or a single array), `sources` and `alphas`."""
     arrays = load_arrays(path)
     array = pick(arrays, ("observation", "mixture"), path)
-    found = {
+    found: dict[str, Any] = {
         name: as_floats(as_tensor(arrays[name], path), path)
         for name in ("sources", "alphas")
         if name in arrays

@@ -109,7 +109,7 @@ class Observation:
         if path.suffix.lower() == ".png":
             return _write_picture(path, self.values if self.batched else self.values[None])
         arrays = {"observation": self.values, "sources": self.sources, "alphas": self.alphas}
-        saved = {
+        saved: dict[str, Any] = {
             name: value.detach().to("cpu", torch.float32).numpy()
             for name, value in arrays.items()
             if value is not None
