@@ -1,42 +1,41 @@
-"""`basis page`: a local page."""
+"""`basis page`: a local web page."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from basis.cli.arguments import natural, number, whole_number
+from basis.cli.arguments import whole_number
 from basis.errors import BasisError
+from basis.page.access import Limits
+from basis.settings import add_flags, flags_to_settings
 
-_LONGEST = 4096  # bytes of a password file's first line
+_LONGEST = 4096  # bytes of the first line of a password file
 
 EPILOG = """\
 examples:
-  basis page                                    a page on this computer, for this computer alone
-  basis page --open                             and a browser that shows it
-  basis page --host 0.0.0.0 --password-file secret.txt      for others too, behind a password
-  basis page --host 0.0.0.0 --password-file secret.txt --name page.example.org    and by that name
+  basis page                                              for this computer only
+  basis page --open                                       the same, and open it in a browser
+  basis page --host 0.0.0.0 --password-file secret.txt    for others too, with a password
+  basis page --host 0.0.0.0 --password-file secret.txt --name page.example.org
 
-The page needs Gradio: pip install 'basis-separation[page]'. Nothing is fetched from elsewhere and
-nothing is sent there.
+The page needs Gradio: pip install 'basis-separation[page]'. Nothing is fetched from or sent to
+other servers.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
-    from basis.page.limits import Limits
-
-    least = Limits()
+    """Adds the arguments of `basis page`."""
     parser.epilog = EPILOG
     parser.add_argument(
-        "--port", type=whole_number, default=7860, help="default 7860; 0: any that is free"
+        "--port", type=whole_number, default=7860, help="0: any free port (default 7860)"
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="address to listen on (default: 127.0.0.1, this computer alone); any other needs a "
-        "password",
+        help="address to listen on; all but this computer's own need a password (default "
+        "127.0.0.1)",
     )
     parser.add_argument(
         "--password-file",
@@ -48,41 +47,29 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a further host name that browsers may use for this page, such as that of a reverse "
-        "proxy; can be given several times. The address given by --host is accepted without it, "
-        "and with --host 0.0.0.0 the addresses and the name of this computer are",
+        "proxy; may be given several times",
     )
-    parser.add_argument(
-        "--runs",
-        type=natural,
-        default=least.runs,
-        help=f"separations at the same time, others wait in line ({least.runs})",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=number,
-        default=least.seconds,
-        help=f"the longest that a separation may take ({least.seconds:g})",
-    )
+    add_flags(parser.add_argument_group("limits"), Limits)
 
 
 def run(args: argparse.Namespace) -> None:
     """Serves the page."""
-    from basis.page.limits import Limits
     from basis.page.server import serve
 
     if not 0 <= args.port <= 65535:
         raise BasisError(f"--port must be from 0 to 65535, not {args.port}")
-    if args.seconds <= 0:
-        raise BasisError(f"--seconds must be more than 0, not {args.seconds:g}")
-    limits = Limits(runs=args.runs, seconds=args.seconds)
-    password = None if args.password_file is None else _password(Path(args.password_file))
     serve(
-        args.host, args.port, limits=limits, password=password, browser=args.open, names=args.name
+        args.host,
+        args.port,
+        limits=Limits(**flags_to_settings(args, Limits)),
+        password=None if args.password_file is None else _password(Path(args.password_file)),
+        browser=args.open,
+        names=args.name,
     )
 
 
 def _password(path: Path) -> str:
-    """The first line of a file, of which no more than `_LONGEST` bytes are read."""
+    """The first line of a file, of which at most `_LONGEST` bytes are read."""
     try:
         with open(path, "rb") as file:
             start = file.read(_LONGEST + 1)
@@ -90,11 +77,11 @@ def _password(path: Path) -> str:
         raise BasisError(f"cannot read the password file {path}: {error.strerror}") from error
     line, ended, _ = start.partition(b"\n")
     if not ended and len(start) > _LONGEST:
-        raise BasisError(f"the first line of the password file {path} is longer than a password")
+        raise BasisError(f"the first line of the password file {path} is too long")
     try:
         password = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        raise BasisError(f"cannot read the password file {path}: it is not text") from error
+        raise BasisError(f"the password file {path} is not text") from error
     if not password:
-        raise BasisError(f"the password file {path} has no password in its first line")
+        raise BasisError(f"the first line of the password file {path} is empty")
     return password

@@ -1,26 +1,11 @@
-"""A local page on which mixtures are made and pulled apart: `basis page`.
+"""The web page of `basis page`, on which digits and photos are mixed and separated.
 
-Everything that needs Gradio is loaded where a page is built; the work behind it (uploads, the line
-of waiting visitors, separations that can be stopped) does without."""
+Gradio and torch are imported when a page is made.
+"""
 
 from __future__ import annotations
 
-from basis.page.limits import Limits
-from basis.page.line import Line
-from basis.page.page import build_page
-from basis.page.run import Run
+from basis.page.access import Limits
 from basis.page.server import make_app, serve
-from basis.page.task import Task, Way
-from basis.page.uploads import read_upload
 
-__all__ = [
-    "Limits",
-    "Line",
-    "Run",
-    "Task",
-    "Way",
-    "build_page",
-    "make_app",
-    "read_upload",
-    "serve",
-]
+__all__ = ["Limits", "make_app", "serve"]

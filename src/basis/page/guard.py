@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 import urllib.parse
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from basis.page.inputs import NOT_YOURS, Events, RefusedError, parse, session_of
-from basis.page.names import Names, split_host
-from basis.page.visitors import Visitors, is_plain_file, read_cookies
+from basis.page.access import (
+    HostNames,
+    LoginDelays,
+    RefusedError,
+    Visitors,
+    read_cookies,
+    split_host,
+)
+from basis.page.events import NOT_YOURS, Events, parse, session_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Inspect = Callable[[int, bytes], Awaitable[None]]
+"""Is passed the status and the body of an answer before they are sent."""
 
 log = logging.getLogger("basis.page")
 
@@ -54,34 +59,36 @@ _HEADERS = (
 )
 _JSON_BYTES = 1_000_000
 _LOGIN_BYTES = 16_000
-_UNKNOWN = "there is nothing here"
+_UNKNOWN = "not found"
+_PENDING = 4  # events of one visitor that may wait or run at the same time
 
 
 class Guard:
     """An ASGI application in front of the page.
 
-    It answers on the server's own names only, lets through the routes that the page uses and no
-    others, checks the values of every event, binds uploads and sessions to the browser that made
-    them, limits the size of requests, and slows down the guessing of passwords.
+    It answers requests for the server's own host names only, passes on the routes that the page
+    uses and no others, checks the values of every event, binds files and sessions to the browser
+    that they belong to, limits the size of requests and the number of events, and delays the
+    guessing of passwords.
 
     Args:
         app: The page, a FastAPI application with Gradio mounted at its root.
         page: The `gradio.Blocks` of the page.
+        visitors: The browsers that visit the page, and their files.
         names: The host names that are answered.
-        upload_bytes: The largest upload, with its envelope.
+        upload_bytes: The largest body of an upload.
     """
 
-    def __init__(self, app: Any, page: Any, names: Names, upload_bytes: int) -> None:
-        self.app, self.page, self.names, self.upload_bytes = app, page, names, upload_bytes
-        self._inner = app.routes[-1].app  # Gradio's own application, which keeps the logins
-        self.events = Events(page)
-        self.visitors = Visitors()
-        self.attempts = Attempts()
-
-    @property
-    def state(self) -> Any:
-        """The state of the application behind."""
-        return self.app.state
+    def __init__(
+        self, app: Any, page: Any, visitors: Visitors, names: HostNames, upload_bytes: int
+    ) -> None:
+        self.app, self.page, self.visitors = app, page, visitors
+        self.names, self.upload_bytes = names, upload_bytes
+        self.events, self.delays = Events(page), LoginDelays()
+        self._gradio = app.routes[-1].app  # Gradio's own application, which keeps the logins
+        # Gradio checks the paths of inputs only after `launch`, which is never called for a
+        # mounted page.
+        page.has_launched = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -92,16 +99,19 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     def logged_in(self, cookies: dict[str, str]) -> bool:
-        """Whether a request comes from a visitor who gave the password, where one is asked for."""
+        """Whether a request comes from a visitor who gave the password, if there is one."""
         if self.page.auth is None:
             return True
-        inner = self._inner
         kinds = ("access-token", "access-token-unsecure")
-        return any(cookies.get(f"{kind}-{inner.cookie_id}") in inner.tokens for kind in kinds)
+        tokens, suffix = self._gradio.tokens, self._gradio.cookie_id
+        return any(cookies.get(f"{kind}-{suffix}") in tokens for kind in kinds)
 
-    def given(self, path: str) -> bool:
-        """Whether a path is a result that the page offers for download."""
-        return path in self.state.work.results and is_plain_file(path)
+    def check_pending(self, visitor: str) -> None:
+        """Refuses an event of a visitor who has too many in the queue."""
+        pending = self.page._queue.pending_event_ids_session
+        mine = [len(p) for s, p in list(pending.items()) if self.visitors.of_session(s) == visitor]
+        if sum(mine) >= _PENDING:
+            raise RefusedError("your earlier requests are not done yet; please wait", 429)
 
 
 class _Request:
@@ -127,7 +137,7 @@ class _Request:
         except RefusedError as refusal:
             await self._refuse(refusal.sentence, refusal.status)
         except Exception as error:
-            log.error("%s %s failed: %s", self.method, self.path[:80], _in_short(error))
+            log.error("%s %s failed: %s", self.method, self.path[:80], _short(error))
             await self._refuse("the page could not answer this request", 500)
 
     def _check_source(self) -> None:
@@ -177,6 +187,8 @@ class _Request:
                     body, queued, lambda p: guard.visitors.owns(p, visitor)
                 )
                 guard.visitors.claim(checked["session_hash"], visitor)
+                if queued:
+                    guard.check_pending(visitor)
                 await self._pass(query="", body=json.dumps(checked).encode())
             case ("POST", "/gradio_api/cancel"):
                 checked = guard.events.check_cancel(parse(await self._body(_JSON_BYTES)))
@@ -197,8 +209,7 @@ class _Request:
                 guard.visitors.claim(session_of(path.removeprefix(_HEARTBEAT)), visitor)
                 await self._pass(query="")
             case ("GET" | "HEAD", path) if path.startswith(_FILE):
-                name = path.removeprefix(_FILE)
-                if not (guard.visitors.owns(name, visitor) or guard.given(name)):
+                if not guard.visitors.owns(path.removeprefix(_FILE), visitor):
                     raise RefusedError(NOT_YOURS, 403)
                 await self._pass(query="")
             case _:
@@ -221,10 +232,9 @@ class _Request:
                 raise RefusedError("the upload is too large", 413)
             return message
 
-        def record(status: int, body: bytes) -> None:
-            paths = json.loads(body) if status == 200 else []
-            for path in paths:
-                self.guard.visitors.uploaded(path, visitor)
+        async def record(status: int, body: bytes) -> None:
+            for path in json.loads(body) if status == 200 else []:
+                self.guard.visitors.give(path, visitor)
 
         self.headers = [(n, v) for n, v in self.headers if n != b"accept-encoding"]
         number = _upload_id(query) if "upload_id" in query else None
@@ -237,19 +247,19 @@ class _Request:
         except RefusedError:
             raise
         except Exception as error:
-            log.warning("an upload could not be read: %s", _in_short(error))
+            log.warning("an upload could not be read: %s", _short(error))
             raise RefusedError("the upload could not be read; please try again", 400) from None
 
     async def _log_in(self) -> None:
         """Checks a password. Wrong ones are answered late, and later each time."""
         body = await self._body(_LOGIN_BYTES)
         client = (self.scope.get("client") or ("",))[0]
-        async with self.guard.attempts.turn(client) as attempt:
+        async with self.guard.delays.attempt(client) as attempt:
 
-            async def judge(status: int, _: bytes) -> None:
-                await attempt.over(status == 200)
+            async def end(status: int, _: bytes) -> None:
+                await self.guard.delays.end(attempt, status == 200)
 
-            await self._pass(query="", body=body, settle=judge)
+            await self._pass(query="", body=body, inspect=end)
 
     async def _pass(
         self,
@@ -257,8 +267,7 @@ class _Request:
         query: str,
         body: bytes | None = None,
         receive: Receive | None = None,
-        inspect: Callable[[int, bytes], None] | None = None,
-        settle: Callable[[int, bytes], Awaitable[None]] | None = None,
+        inspect: Inspect | None = None,
     ) -> None:
         """Hands the request to the page.
 
@@ -266,8 +275,7 @@ class _Request:
             query: Replaces the query of the request.
             body: Replaces its body.
             receive: Replaces the channel that its body comes from.
-            inspect: Is shown status and body of the answer before they are sent.
-            settle: The same, awaited.
+            inspect: Is passed the answer before it is sent.
         """
         headers = self.headers
         source = receive or self.receive
@@ -278,7 +286,7 @@ class _Request:
             headers.append((b"content-length", str(len(body)).encode()))
             source = _replay(body, self.receive)
         scope = dict(self.scope) | {"query_string": query.encode(), "headers": headers}
-        if inspect is None and settle is None:
+        if inspect is None:
             await self.guard.app(scope, source, self._send)
             if self.failed:
                 raise RuntimeError("no answer")
@@ -291,10 +299,7 @@ class _Request:
                 return
             status = next(m["status"] for m in held if m["type"] == "http.response.start")
             whole = b"".join(m.get("body", b"") for m in held if m["type"] == "http.response.body")
-            if inspect is not None:
-                inspect(status, whole)
-            if settle is not None:
-                await settle(status, whole)
+            await inspect(status, whole)
             for waiting in held:
                 await self._send(waiting)
 
@@ -343,7 +348,7 @@ class _Request:
         """The visitor who asks; a new one gets a cookie with the answer."""
         known = self.guard.visitors.known(self.cookies)
         if known is None:
-            known, self.new_cookie = self.guard.visitors.welcome()
+            known, self.new_cookie = self.guard.visitors.add()
         return known
 
     async def _body(self, limit: int) -> bytes:
@@ -396,74 +401,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def _upload_id(query: dict[str, list[str]]) -> str:
     number = (query.get("upload_id") or [""])[0]
     if not _UPLOAD_ID.fullmatch(number):
-        raise RefusedError("the upload has no proper number", 400)
+        raise RefusedError("the upload has no valid number", 400)
     return number
 
 
-def _in_short(error: BaseException) -> str:
+def _short(error: BaseException) -> str:
     """An error on one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-class Attempts:
-    """Delays after wrong passwords, for each client address on its own.
-
-    Args:
-        first: Seconds after the first wrong password; doubled after each further one.
-        most: The longest delay in seconds.
-    """
-
-    def __init__(self, first: float = 0.5, most: float = 8.0) -> None:
-        self.first, self.most = first, most
-        self._clients: OrderedDict[str, Attempt] = OrderedDict()
-
-    def turn(self, client: str) -> Attempt:
-        """The client's attempt, one at a time."""
-        attempt = self._clients.setdefault(client, Attempt(self))
-        self._clients.move_to_end(client)
-        if len(self._clients) > 10_000:
-            self._clients.popitem(last=False)
-        return attempt
-
-
-class Attempt:
-    """The attempts of one client, which wait for each other."""
-
-    def __init__(self, rules: Attempts) -> None:
-        self._rules, self._lock = rules, asyncio.Lock()
-        self._wrong, self._waiting = 0, 0
-
-    async def __aenter__(self) -> Attempt:
-        if self._waiting >= 4:
-            raise RefusedError("too many attempts at once; please wait and try again", 429)
-        self._waiting += 1
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self._waiting -= 1
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._waiting -= 1
-        self._lock.release()
-
-    async def over(self, right: bool) -> None:
-        """Ends an attempt, after a pause if it was wrong."""
-        if right:
-            self._wrong = 0
-            return
-        delay = min(self._rules.first * 2**self._wrong, self._rules.most)
-        self._wrong = min(self._wrong + 1, 16)
-        await asyncio.sleep(delay)
-
-
-def make_guard(app: Any, page: Any, host: str, names: Iterable[str], upload_bytes: int) -> Guard:
-    """A guard, with Gradio's own check of paths switched on behind it.
-
-    Gradio checks the paths of inputs only after `launch`, which a mounted page never calls.
-    """
-    page.has_launched = True
-    return Guard(app, page, Names(host, names), upload_bytes)

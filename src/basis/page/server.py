@@ -1,4 +1,4 @@
-"""Serving the page: on this computer alone unless told otherwise, and then behind a password."""
+"""Serving the page: to this computer only, or to others with a password."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from pathlib import Path
 from typing import Any
 
 from basis.errors import BasisError
-from basis.page.limits import Limits
-from basis.page.names import is_loopback
+from basis.page.access import HostNames, Limits, Visitors, is_loopback
 
 USER = "basis"
-"""The name that goes with the password."""
-LEAST = 8
-"""Characters of a password, at least."""
+"""The user name that belongs to the password."""
+SHORTEST_PASSWORD = 8
 
 
-def check_door(host: str, password: str | None) -> None:
-    """Refuses to be reached from elsewhere without a password that is worth its name."""
-    if password is not None and len(password) < LEAST:
-        raise BasisError(f"the password has {len(password)} characters; at least {LEAST} are asked")
+def check_password(host: str, password: str | None) -> None:
+    """Raises an error if others could reach the page without a good password."""
+    if password is not None and len(password) < SHORTEST_PASSWORD:
+        raise BasisError(
+            f"the password has {len(password)} characters; at least {SHORTEST_PASSWORD} are needed"
+        )
     if not is_loopback(host) and password is None:
         raise BasisError(
-            f"--host {host} can be reached from other computers, which needs a password: give "
-            "--password-file FILE, or leave --host out to serve this computer alone"
+            f"--host {host} can be reached from other computers and needs a password: give "
+            "--password-file FILE, or omit --host to serve this computer only"
         )
 
 
 def make_app(
-    limits: Limits,
+    limits: Limits | None = None,
     password: str | None = None,
     folder: Path | None = None,
     *,
@@ -45,31 +45,31 @@ def make_app(
 
     Args:
         limits: What visitors may ask for.
-        password: Asked for before anything is shown, with the name `USER`.
-        folder: Where files to download are written; below the system's temporary folder.
+        password: Asked for before anything is shown, with the user name `USER`.
+        folder: Where results are written; a temporary folder by default.
         host: The address that the page is served at.
         names: Further host names that requests may use.
     """
-    from basis.page.guard import make_guard
-    from basis.page.line import Line
-    from basis.page.looks import CSS, theme
-    from basis.page.page import build_page, gradio
-    from basis.page.work import Work
-
-    gr = gradio()
+    gr = _gradio()
     import fastapi
     import torch
 
-    cores = torch.get_num_threads()
-    line = Line(limits.runs, limits.waiting, limits.idle)
-    place = folder or Path(tempfile.mkdtemp(prefix="basis-page-"))
-    work = Work(limits, line, place, max(1, cores // limits.runs))
-    app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.work = work
+    from basis.page.app import Shared
+    from basis.page.guard import Guard
+    from basis.page.tabs import build_page
+    from basis.page.views import CSS
 
-    page = build_page(work)
-    # Above the page's own limit, which is told in a sentence; beyond this Gradio refuses.
-    megabytes = int(limits.megabytes) + 32
+    limits, visitors = limits or Limits(), Visitors()
+    shared = Shared(
+        limits,
+        visitors,
+        folder or Path(tempfile.mkdtemp(prefix="basis-page-")),
+        threading.BoundedSemaphore(limits.runs),
+        max(1, torch.get_num_threads() // limits.runs),
+    )
+    page = build_page(shared)
+    app = fastapi.FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    megabytes = int(limits.megabytes) + 32  # smaller files get a sentence from the page
     gr.mount_gradio_app(
         app,
         page,
@@ -83,10 +83,16 @@ def make_app(
         run_history=False,
         mcp_server=False,
         enable_monitoring=False,
-        theme=theme(),
+        theme=gr.themes.Default(  # with the fonts of the system, so that none is fetched
+            primary_hue="indigo",
+            secondary_hue="indigo",
+            neutral_hue="slate",
+            font=["system-ui", "sans-serif"],
+            font_mono=["ui-monospace", "monospace"],
+        ),
         css=CSS,
     )
-    return make_guard(app, page, host, names, (megabytes + 1) * 1_000_000)
+    return Guard(app, page, visitors, HostNames(host, names), (megabytes + 1) * 1_000_000)
 
 
 def serve(
@@ -101,56 +107,62 @@ def serve(
     """Serves the page until it is interrupted.
 
     Args:
-        host: An address of this computer; others than loopback need a password.
-        port: Where to listen; 0 takes any that is free.
+        host: An address of this computer; all but loopback addresses need a password.
+        port: Where to listen; 0 takes any free port.
+        limits: What visitors may ask for.
+        password: Asked for before anything is shown.
+        browser: Whether to open the page in a browser.
         names: Further host names that requests may use.
-        browser: Whether to open the page when it is there.
     """
-    check_door(host, password)
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    check_password(host, password)
     listening = _listen(host, port)
-    from basis.page.page import gradio
-
-    gradio()
+    _gradio()
     import uvicorn
 
     from basis.page.task import cached_prior
 
-    with tempfile.TemporaryDirectory(prefix="basis-page-") as folder, _cache_in(folder):
+    with tempfile.TemporaryDirectory(prefix="basis-page-") as folder, _uploads_in(folder):
         cached_prior("mnist")
-        app = make_app(limits or Limits(), password, Path(folder), host=host, names=names)
-        # Without proxy headers: a client could otherwise choose the address that it is known by.
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="warning", timeout_graceful_shutdown=2, proxy_headers=False
-            )
+        app = make_app(limits, password, Path(folder), host=host, names=names)
+        # Without proxy headers: a client could otherwise choose the address it is known by.
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=2, proxy_headers=False
         )
         shown = "localhost" if host in ("0.0.0.0", "::") else host
         url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listening.getsockname()[1]}/"
-        print(f"page: {url}  (Ctrl+C ends it)", flush=True)
+        print(f"page: {url}  (Ctrl+C stops it)", flush=True)
         if password is not None:
-            print(f"name: {USER}, and the password", flush=True)
+            print(f"user name: {USER}, and the password", flush=True)
         if browser:
             threading.Timer(1.0, webbrowser.open, (url,)).start()
-        server.run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _gradio() -> Any:
+    """Gradio with its telemetry off, or an error that says what to install."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        import gradio as gr
+    except ImportError as error:
+        raise BasisError("the page needs Gradio: pip install 'basis-separation[page]'") from error
+    return gr
 
 
 @contextmanager
-def _cache_in(folder: str) -> Iterator[None]:
-    """Uploads go to a folder that only this server uses and that is deleted with it."""
+def _uploads_in(folder: str) -> Iterator[None]:
+    """Uploads are stored in a folder that only this server uses and that is deleted with it."""
     before = os.environ.get("GRADIO_TEMP_DIR")
     os.environ["GRADIO_TEMP_DIR"] = str(Path(folder).resolve() / "uploads")
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["GRADIO_TEMP_DIR"]
-        else:
+        del os.environ["GRADIO_TEMP_DIR"]
+        if before is not None:
             os.environ["GRADIO_TEMP_DIR"] = before
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a taken port is one line and not a page that never comes."""
+    """A bound socket; an error if the port is taken."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family)
@@ -159,7 +171,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise BasisError(
-            f"cannot listen on {host}, port {port}: {why}; give another --port, or 0 for any that "
-            "is free"
+            f"cannot listen on {host}, port {port}: {why}; give another --port, or 0 for any free "
+            "port"
         ) from error
     return listening

@@ -1,198 +1,310 @@
-"""What a visitor asks for: a mixture, and a way of pulling it apart."""
+"""What a visitor asks for, and its separation in a thread that can be watched and stopped."""
 
 from __future__ import annotations
 
 import functools
+import shlex
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from basis._colorize import colorize, colouring
+from basis._colorize import colorize
 from basis._separate import separate
 from basis.errors import BasisError
-from basis.mixings.matrix import grey, mixture
-from basis.mixings.mixing import Mixing
+from basis.page.access import Limits
+from basis.plots.drawing import to_picture, write_picture
 from basis.priors.prior import Prior
-from basis.priors.tiled import Tiled
+from basis.priors.tiled import large_enough
 from basis.progress import Progress
 from basis.result import Result
-from basis.settings import EFFORTS
+from basis.settings import METHODS
+from basis.signals.observation import Observation
 from basis.store.loading import load_prior
 
 Kind = Literal["separate", "colorize", "inpaint"]
-COLOUR_SIDE = 64
-"""The longest side that colours are drawn at."""
 
-
-@dataclass(frozen=True)
-class Way:
-    """A prior, and an effort or a sampler.
-
-    Attributes:
-        prior: A name that `load_prior` knows.
-        method: An effort ("fast") or a sampler ("gibbs").
-        draws: Posterior draws.
-    """
-
-    prior: str = "mnist"
-    method: str = "fast"
-    draws: int = 4
-
-    def settings(self) -> dict[str, Any]:
-        """Keywords of `separate`; an effort draws beside its search where several are asked for."""
-        if self.is_effort and self.draws == 1:
-            return {"effort": self.method}
-        named = "effort" if self.is_effort else "sampler"
-        return {named: self.method, "samples": self.draws, "choose": "energy"}
-
-    @property
-    def is_effort(self) -> bool:
-        """Whether the method is an effort and not a sampler."""
-        return self.method in EFFORTS
+_CHAINS = 4  # shown during a run
+_FRAMES = 40  # of a run, at most
+_SHARE = 0.25  # of the time that may be used for frames
 
 
 @dataclass(frozen=True)
 class Task:
-    """A mixture and the way in which it is pulled apart.
+    """An observation and how it is to be separated.
 
     Attributes:
-        kind: Sources of a sum, colours of a grey photo, or what lies under a mask.
-        observed: (1, channels, height, width); of an inpainting the photo, masked or not.
-        alphas: The weights that the sources were mixed with; one for the kinds of a single source.
-        way: How.
-        seed: What everything is drawn from.
-        truth: The sources that were mixed, (1, k, channels, height, width), where they are known.
-        references: What the command line calls the sources, None for those that were brought.
-        mask: Ones where the photo is seen, (1, height, width), of an inpainting.
-        told: Whether the separation is told the weights.
+        kind: Find the sources of a sum, the colors of a grey photo, or what is under a mask.
+        observation: A mixture, with its sources and alphas, or a photo.
+        prior: A name that `basis.list_priors` knows.
+        method: The `method` of `basis.separate`.
+        samples: Posterior samples to draw; 0 for none.
+        seed: The seed of all random numbers.
+        mask: Of an inpainting: 1 where the photo is kept, 0 where it is filled in, (1, height,
+            width).
+        alphas_known: Whether the separation may use the alphas; otherwise it estimates them.
     """
 
     kind: Kind
-    observed: Tensor = field(repr=False)
-    alphas: tuple[float, ...]
-    way: Way = Way()
+    observation: Observation
+    prior: str = "mnist"
+    method: str = "fast"
+    samples: int = 0
     seed: int = 0
-    truth: Tensor | None = field(default=None, repr=False)
-    references: tuple[str | None, ...] = ()
     mask: Tensor | None = field(default=None, repr=False)
-    told: bool = True
+    alphas_known: bool = True
 
     def __str__(self) -> str:
-        how = f"{'effort' if self.way.is_effort else 'sampler'} {self.way.method}"
-        if self.kind != "separate" and self.way.is_effort:
-            how = "sampler ancestral"  # see `colouring`
-        return f"{self.way.prior} prior, {how}"
+        return f"{self.prior}, {self.arguments.get('method', 'ancestral')}"
 
     @property
-    def sources(self) -> int:
-        """How many sources are looked for."""
-        return len(self.alphas)
+    def alphas(self) -> list[float]:
+        """The coefficients that the sources were mixed with."""
+        known = self.observation.alphas
+        return [1.0] if known is None else known.tolist()
 
-    def prior(self) -> Prior:
-        """The prior, through tiles where the picture is larger than it knows."""
-        prior = cached_prior(self.way.prior)
-        size = tuple(self.observed.shape[2:])
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments that are the same in Python and on the command line."""
+        method: str | None = self.method
+        if self.kind != "separate" and method in METHODS:  # searches are for several sources
+            method = None if self.kind == "colorize" else "ancestral"
+        values = {"method": method, "samples": self.samples or None, "seed": self.seed}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def check(self) -> None:
+        """Raises an error, with a sentence for the page, if the task cannot be done."""
+        if 0 in self.alphas:
+            raise BasisError("an alpha of zero leaves a source out: raise it or mix fewer sources")
+        if self.mask is not None and bool((self.mask == 1).all()):
+            raise BasisError("nothing is marked yet: brush over the part to fill in")
+        if self.mask is not None and bool((self.mask == 0).all()):
+            raise BasisError("all of the photo is marked: leave some of it visible")
+
+    def solve(self, progress: Callable[[Progress], None]) -> Result:
+        """Does the task."""
+        arguments: dict[str, Any] = {**self.arguments, "progress": progress}
+        prior = cached_prior(self.prior)
         if self.kind == "colorize":
-            # As `colorize` does: colours are drawn at a smaller size.
-            longest = max(COLOUR_SIDE, *prior.shape[1:])
-            share = min(1.0, longest / max(size))
-            size = tuple(
-                max(own, round(side * share))
-                for own, side in zip(prior.shape[1:], size, strict=True)
-            )
-        return prior if size == prior.shape[1:] else Tiled(prior, *size)
+            return colorize(self.observation, prior, **arguments)
+        if self.kind == "inpaint":
+            return separate(self.observation, prior, (1,), mask=self.mask, **arguments)
+        if self.alphas_known:
+            return separate(self.observation, prior, self.alphas, **arguments)
+        return separate(self.observation, prior, "unknown", sources=len(self.alphas), **arguments)
 
-    def mixing(self, result: Result | None = None) -> Mixing:
-        """How the sources became what is observed; with the weights that a result estimated."""
-        if self.kind == "colorize":
-            return grey(channels=3)
-        mixing = mixture(self.alphas if result is None else self.weights(result))
-        return mixing if self.mask is None else mixing.replace(mask=self.mask)
+    def denoise(self, states: Tensor, sigma: float) -> Tensor:
+        """The prior's estimate of the clean sources, for states (n, channels, height, width)."""
+        with torch.inference_mode():
+            prior = large_enough([cached_prior(self.prior)], tuple(states.shape[2:]))[0]
+            return prior.denoise(states, sigma)
 
-    def weights(self, result: Result) -> tuple[float, ...]:
-        """The weights that a result goes by: those told, or estimated."""
-        if self.told or result.alphas is None:
-            return self.alphas
-        return tuple(result.alphas[0].tolist())
+    @property
+    def file(self) -> str:
+        """The name of the file of the observation."""
+        return "mixture.npz" if self.kind == "separate" else "photo.png"
 
-    def solve(self, progress: Callable[[Progress], None]) -> tuple[Tensor, Result]:
-        """The answer as the page shows it, (1, draws or 1, k, channels, height, width), and the
-        result of the separation.
-        """
-        if self.kind == "colorize":
-            coloured, result = colorize(
-                self.observed,
-                cached_prior(self.way.prior),
-                side=COLOUR_SIDE,
-                seed=self.seed,
-                progress=progress,
-                samples=self.way.draws,
-                choose="energy",
-                **colour_settings(self),
-            )
-            return coloured[:, :, None], result
-        settings = self.way.settings()
-        if self.kind == "inpaint" and self.way.is_effort:
-            settings = inpaint_settings(self)
-        settings |= (
-            {"mixing": self.mixing()}
-            if self.told
-            else {"alphas": "unknown", "sources": self.sources}
+    def save_inputs(self, folder: Path) -> None:
+        """Writes the files that `python_code` and `command` read."""
+        self.observation.save(folder / self.file)
+        if self.mask is not None:
+            write_picture(folder / "mask.png", to_picture(self.mask))
+
+    def python_code(self) -> str:
+        """Python code for the same result, from the files of `save_inputs`."""
+        function = "colorize" if self.kind == "colorize" else "separate"
+        arguments = [f'"{self.file}"', f'"{self.prior}"']
+        if self.kind == "inpaint":
+            arguments += ["(1,)", 'mask="mask.png"']
+        elif self.kind == "separate" and self.alphas_known:
+            arguments.append(f"({', '.join(f'{a:g}' for a in self.alphas)})")
+        elif self.kind == "separate":
+            arguments += ['"unknown"', f"sources={len(self.alphas)}"]
+        for name, value in self.arguments.items():
+            arguments.append(f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}")
+        return (
+            f"import basis\n\nresult = basis.{function}(\n    {', '.join(arguments)}\n)\n"
+            'result.save("separated")'
         )
-        result = separate(
-            self.observed, self.prior(), seed=self.seed, progress=progress, **settings
-        )
-        return result.sources[:, None], result
 
-
-def colour_settings(task: Task) -> dict[str, Any]:
-    """What `colorize` is given beyond its own settings."""
-    if task.way.is_effort:
-        return colouring(task.prior())
-    return {"sampler": task.way.method}
-
-
-def inpaint_settings(task: Task) -> dict[str, Any]:
-    """What fills in a photo: the sampler of colourings, whose pixels agree with each other."""
-    return colouring(task.prior()) | {"samples": task.way.draws, "choose": "energy"}
+    def command(self) -> str:
+        """A command for the same result, from the files of `save_inputs`."""
+        words = ["basis", "colorize" if self.kind == "colorize" else "separate"]
+        words += [self.file, "--prior", self.prior]
+        if self.kind != "colorize":
+            known = [f"{a:g}" for a in self.alphas]
+            words += ["--alphas", *(known if self.alphas_known else ["unknown"] * len(known))]
+        if self.kind == "inpaint":
+            words += ["--mask", "mask.png"]
+        for name, value in self.arguments.items():
+            words += [f"--{name}", str(value)]
+        return shlex.join([*words, "--out", "separated"])
 
 
 _loading = threading.Lock()
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(name: str) -> Prior:
+def _load(name: str) -> Prior:
     return load_prior(name)
 
 
 def cached_prior(name: str) -> Prior:
     """A prior by name, loaded once for all visitors."""
     with _loading:
-        return _loaded(name)
+        return _load(name)
 
 
-def check_task(task: Task) -> None:
-    """Refuses what no separation can be asked for, in a sentence for the page."""
-    prior = cached_prior(task.way.prior)
-    channels = task.observed.shape[1]
-    wanted = 1 if task.kind == "colorize" else prior.shape[0]
-    if channels != wanted or (task.kind == "colorize" and prior.shape[0] != 3):
-        kind = "colour" if prior.shape[0] == 3 else "grey"
-        raise BasisError(
-            f"the prior {task.way.prior} is of {kind} pictures, which does not fit this: choose "
-            "another prior"
-        )
-    if task.kind == "separate" and not any(task.alphas):
-        raise BasisError("every weight is zero, so there is nothing to see: slide one of them up")
-    if task.kind == "separate" and 0 in task.alphas:
-        raise BasisError(
-            "a source of weight zero is not in the mixture: slide it up, or take fewer sources"
-        )
-    if task.mask is not None and bool(torch.all(task.mask == 1)):
-        raise BasisError("nothing is painted over yet: brush over what is to be filled in")
-    if task.mask is not None and bool(torch.all(task.mask == 0)):
-        raise BasisError("all of the photo is painted over: leave something to go by")
+class StoppedError(Exception):
+    """Raised inside a separation to end it; its text says why."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A moment of a run.
+
+    Attributes:
+        step, steps: Steps done, and in total.
+        sigma: The noise level.
+        states: The noisy chains, (chains, sources, channels, height, width), uint8.
+        clean: The prior's estimates of the clean sources, the same shape.
+    """
+
+    step: int
+    steps: int
+    sigma: float
+    states: Tensor = field(repr=False)
+    clean: Tensor = field(repr=False)
+
+
+class Run:
+    """A task in its own thread.
+
+    Args:
+        task: What to do.
+        limits: How long it may take, and how long it goes on without being watched.
+        slots: Acquired during the work, so that no more separations run at the same time than
+            are allowed, even while a stopped one ends.
+        threads: Threads of torch; its default if None.
+
+    Attributes:
+        frames: The frames so far.
+        result: The result, or None if there is none (yet).
+        message: Why there is no result.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        limits: Limits,
+        slots: threading.Semaphore | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.task, self.limits, self.slots, self.threads = task, limits, slots, threads
+        self.frames: list[Frame] = []
+        self.result: Result | None = None
+        self.message = ""
+        self.step = self.steps = 0
+        self.started = self._watched = time.monotonic()
+        self._earlier = 0  # steps of stages that have ended
+        self._drawing = 0.0  # seconds used for frames
+        self._ended = 0.0
+        self._stop, self._news = threading.Event(), threading.Condition()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="separation")
+
+    def start(self) -> Run:
+        """Starts the work."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends the work after the current step."""
+        self._stop.set()
+
+    def join(self, seconds: float) -> bool:
+        """Waits for the work to end; whether it has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start, or until the end."""
+        return (self._ended or time.monotonic()) - self.started
+
+    def watch(self, every: float = 0.1) -> Iterator[int]:
+        """Yields the number of frames when there are new ones, and every second, until the end.
+
+        Args:
+            every: The least number of seconds between two values.
+        """
+        shown = 0
+        while not self._ended:
+            with self._news:
+                self._watched = time.monotonic()
+                if len(self.frames) == shown and not self._ended:
+                    self._news.wait(timeout=1.0)
+                shown = len(self.frames)
+            yield shown
+            time.sleep(every)
+
+    def _work(self) -> None:
+        if self.threads is not None:  # torch keeps this setting for each thread
+            torch.set_num_threads(self.threads)
+        try:
+            with self.slots or nullcontext():
+                self._check()
+                self.task.check()
+                self.result = self.task.solve(self._on_step)
+        except (StoppedError, BasisError) as error:
+            self.message = str(error)
+        except Exception as error:  # shown on the page, which stays usable
+            self.message = f"the separation failed ({type(error).__name__}: {error})"
+        finally:
+            with self._news:
+                self._ended = time.monotonic()
+                self._news.notify_all()
+
+    def _check(self) -> None:
+        """Ends the separation if it was stopped or has reached a limit."""
+        now = time.monotonic()
+        if self._stop.is_set():
+            raise StoppedError(f"Stopped after {self.step} of {self.steps} steps.")
+        if now - self._watched > self.limits.idle:
+            raise StoppedError("Stopped because the page was closed.")
+        if now - self.started > self.limits.seconds:
+            raise StoppedError(
+                f"Stopped at the time limit of {self.limits.seconds:g} seconds: choose a faster "
+                "method, fewer samples or a smaller picture."
+            )
+
+    def _on_step(self, progress: Progress) -> None:
+        if progress.done < self.step - self._earlier:  # another stage has begun
+            self._earlier = self.steps
+        self.step = self._earlier + progress.done
+        self.steps = self._earlier + progress.total
+        self._check()
+        if progress.state is None:
+            return
+        # The first and the last frame are always shown, others while there is time for them.
+        begun = time.monotonic()
+        ends = not self.frames or progress.done == progress.total
+        spare = self._drawing < _SHARE * (begun - self.started)
+        if ends or (spare and progress.done % max(1, progress.total // _FRAMES) == 0):
+            states = progress.state[0, :_CHAINS]
+            clean = self.task.denoise(states.flatten(0, 1), progress.sigma).view_as(states)
+            frame = Frame(self.step, self.steps, progress.sigma, pixels(states), pixels(clean))
+            self._drawing += time.monotonic() - begun
+            with self._news:
+                self.frames.append(frame)
+                self._news.notify_all()
+
+
+def pixels(x: Tensor) -> Tensor:
+    """Values in [0, 1] as uint8."""
+    return x.detach().clamp(0, 1).mul(255).round().to("cpu", torch.uint8)
