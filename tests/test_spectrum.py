@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_few_steps import check_draws
-from test_samplers import run
+from posteriors import check_draws, run
 
 import basis
 from basis.cli import main

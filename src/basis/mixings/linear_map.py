@@ -70,7 +70,7 @@ class Linear(Mixing):
         generator = torch.Generator().manual_seed(0)
         x, y = torch.randn(2, 2, self.sources, *shape, generator=generator)
         m = self._call("forward", self._forward, x)
-        if m.shape[0] != 2 or m.ndim < 2:
+        if m.ndim < 2 or len(m) != 2:
             raise BasisError(
                 f"forward returned {tuple(m.shape)} for {tuple(x.shape)}; the batch must stay first"
             )
