@@ -15,7 +15,7 @@ from basis.cli import main
 from basis.cli.sampling import sampler_names
 from basis.samplers import SAMPLERS
 from basis.signals.datasets import load_images
-from basis.signals.old_observation import read_mixture
+from basis.signals.observation import read
 from basis.store.loading import find_prior, load_prior
 
 QUICK = ["--sampler", "basis", "--levels", "2", "--steps", "2"]
@@ -38,9 +38,9 @@ def test_mix_then_separate(tmp_path, capsys):
     assert (
         main(["mix", "sample:3", "sample:18", "--alphas", "1", "0.5", "--out", str(mixture)]) == 0
     )
-    file = read_mixture(mixture)
+    file = read(mixture)
     expected = file.sources[:, 0] + 0.5 * file.sources[:, 1]
-    assert torch.allclose(file.mixture, expected) and file.alphas.tolist() == [1.0, 0.5]
+    assert torch.allclose(file.values, expected) and file.alphas.tolist() == [1.0, 0.5]
     out = tmp_path / "out"
     assert main(["separate", str(mixture), "--out", str(out), "--seed", "5", *QUICK]) == 0
     assert "picture:" in capsys.readouterr().out

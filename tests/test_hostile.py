@@ -23,7 +23,7 @@ from basis.cli import main
 from basis.errors import BasisError, markdown_cell, printable, shown
 from basis.files import check_disk_space, sha256, write_text
 from basis.signals.datasets import load_images
-from basis.signals.old_observation import read_image
+from basis.signals.observation import read
 from basis.store.folder import save_prior, write_prior
 from basis.store.loading import add_prior, list_priors, load_prior
 from basis.training.state import read_log
@@ -272,7 +272,7 @@ def test_pipes_instead_of_files_are_refused_at_once(shelf, tmp_path):
         lambda: load_prior(shelf / "pipe"),
         lambda: load_images(tmp_path / "data"),
         lambda: load_images(tmp_path / "a.npy"),
-        lambda: read_image(tmp_path / "a.png"),
+        lambda: read(tmp_path / "a.png"),
         lambda: read_log(tmp_path),
         lambda: read_state(tmp_path),
         lambda: from_glow(tmp_path / "m.ckpt", size=8),

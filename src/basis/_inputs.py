@@ -23,7 +23,7 @@ from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan, Round, plan_for, single_round
 from basis.search.ranking import Ranking, needs_order
 from basis.settings import ESTIMATES, METHODS, Estimate
-from basis.signals.old_observation import read_image
+from basis.signals.observation import read
 from basis.store.loading import load_prior
 
 PriorLike = Prior | str | Path
@@ -201,7 +201,7 @@ def make_mixing(
 def _read_mask(mask: Any) -> Any:
     """Ones where a picture is white; arrays as they are."""
     if isinstance(mask, str | Path):
-        return (read_image(mask, channels=1) > 0.5).double()
+        return (read(mask, grey=True).values > 0.5).double()
     return mask
 
 
