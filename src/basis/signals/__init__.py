@@ -6,7 +6,7 @@ they are imported: a new format is one module with a `reader`, and one line here
 
 from __future__ import annotations
 
-from basis.signals import numpy_files, pictures
+from basis.signals import numpy_files, pictures  # noqa: F401
 from basis.signals.datasets import (
     DATASETS,
     Dataset,
@@ -17,13 +17,6 @@ from basis.signals.datasets import (
 )
 from basis.signals.image_set import ImageSet, Split, data_root
 from basis.signals.observation import READERS, Observation, as_observation, read, reader
-from basis.signals.old_observation import (
-    MixtureFile,
-    read_image,
-    read_mixture,
-    read_observation,
-    write_mixture,
-)
 from basis.signals.pictures import find_pictures
 
 __all__ = [
@@ -32,7 +25,6 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "ImageSet",
-    "MixtureFile",
     "Observation",
     "Split",
     "as_observation",
@@ -41,12 +33,6 @@ __all__ = [
     "find_pictures",
     "list_datasets",
     "load_images",
-    "numpy_files",
-    "pictures",
     "read",
-    "read_image",
-    "read_mixture",
-    "read_observation",
     "reader",
-    "write_mixture",
 ]
