@@ -1,10 +1,9 @@
-"""How good a separation is.
+"""Quality of separations: PSNR, SNR, SI-SDR and SSIM against the true sources.
 
-PSNR follows the protocol of the paper's tables: on [0, 1] after clamping, per component
-10 log10(1 / mse), averaged over components under the best permutation of each mixture. Signals
-of another range give their bounds; for sound there are `snr` and `si_sdr`.
-
-Sources and estimates are (batch, k, channels, *size), of any size.
+Sources and estimates are (batch, k, channels, *size) with any size. Scores are averaged over the k
+components; with `permute=True` each mixture is scored under the permutation that is best for it,
+for sources of one prior, whose order is arbitrary. PSNR follows the protocol of the paper's tables:
+10 log10(1 / mse) on [0, 1] after clamping.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.tensors import clamp
 
-_FLOOR = 1e-10  # a ratio of powers that counts as zero: decibels stay between -100 and 100
-_WINDOW = 11  # side of SSIM's Gaussian window of deviation 1.5
+_FLOOR = 1e-10  # the smallest ratio of powers: decibels are between -100 and 100
+_WINDOW = 11  # side of the Gaussian window of SSIM
 
 
 def squared_distances(estimate: Tensor, truth: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ def best_permutation(scores: Tensor) -> Tensor:
     from scipy.optimize import linear_sum_assignment
 
     rows = []
-    # What is no number is the worst match there is, and does not spoil the other items.
+    # Scores that are not finite are replaced, so that they do not affect other items.
     finite = scores.detach().cpu().double().nan_to_num(nan=-1e30, posinf=1e30, neginf=-1e30)
     for item in finite.numpy():
         row, column = linear_sum_assignment(item, maximize=True)
@@ -83,13 +82,10 @@ def best_permutation(scores: Tensor) -> Tensor:
 
 
 def reorder(estimate: Tensor, truth: Tensor) -> Tensor:
-    """The estimated components in the order of the true ones.
-
-    They are matched by squared distance, which tells signals of any range apart; a PSNR that
-    clamps sees all values below its range as one.
+    """The estimated components in the order of the true ones, matched by squared distance.
 
     Shapes:
-        estimate, truth, and what is returned: (batch, k, channels, *size).
+        estimate, truth and the result: (batch, k, channels, *size).
     """
     return _in_order(estimate, best_permutation(-squared_distances(estimate, truth)))
 
@@ -102,38 +98,21 @@ def psnr(
     peak: float | None = None,
     permute: bool = False,
 ) -> Tensor:
-    """PSNR per mixture in dB, averaged over components: (batch,).
-
-    Args:
-        estimate, truth, value_range, peak: As for `psnr_matrix`.
-        permute: Whether each mixture is scored under the permutation that is best for it.
-    """
+    """PSNR per mixture in dB, (batch,); the arguments are those of `psnr_matrix`."""
     return _mean(psnr_matrix(estimate, truth, value_range, peak=peak), permute)
 
 
 def snr(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
-    """Signal-to-noise ratio per mixture in dB, averaged over components: (batch,).
-
-    Per component 10 log10(|t|^2 / |e - t|^2), from -100 to 100.
-
-    Args:
-        estimate, truth: (batch, k, channels, *size).
-        permute: Whether each mixture is scored under the permutation that is best for it.
-    """
+    """Signal-to-noise ratio per mixture in dB, (batch,): 10 log10(|t|^2 / |e - t|^2)."""
     e, t = _pairs(estimate, truth)
     return _mean(_decibels(t.square().sum(dim=-1), (e - t).square().sum(dim=-1)), permute)
 
 
 def si_sdr(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
-    """Scale-invariant signal-to-distortion ratio per mixture in dB: (batch,).
+    """Scale-invariant signal-to-distortion ratio per mixture in dB, (batch,).
 
-    Le Roux et al. 2019 (arXiv:1811.02508): with a = <e, t> / |t|^2, per component
-    10 log10(|a t|^2 / |a t - e|^2), from -100 to 100, averaged over components. Means are not
-    removed first.
-
-    Args:
-        estimate, truth: (batch, k, channels, *size).
-        permute: Whether each mixture is scored under the permutation that is best for it.
+    Le Roux et al. 2019 (arXiv:1811.02508): 10 log10(|a t|^2 / |a t - e|^2) with
+    a = <e, t> / |t|^2. Means are not removed first.
     """
     e, t = _pairs(estimate, truth)
     power = t.square().sum(dim=-1, keepdim=True)
@@ -143,22 +122,21 @@ def si_sdr(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
 
 
 def ssim(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
-    """Structural similarity per mixture, averaged over components: (batch,).
+    """Structural similarity per mixture, (batch,), on [0, 1] after clamping.
 
-    Wang et al. 2004: a Gaussian window of 11 pixels and deviation 1.5, on [0, 1] after clamping,
-    without the border where the window does not fit.
+    Wang et al. 2004: a Gaussian window of 11 pixels and standard deviation 1.5, without the border
+    where the window does not fit. The best permutation is that of the PSNR.
 
-    Args:
+    Shapes:
         estimate, truth: (batch, k, channels, height, width), sides of at least 11.
-        permute: Whether components are put in the order with the largest PSNR first.
     """
     if truth.ndim != 5 or min(truth.shape[-2:]) < _WINDOW:
         raise BasisError(
-            f"SSIM compares pictures (batch, k, channels, height, width) with sides of at least "
+            f"SSIM needs pictures (batch, k, channels, height, width) with sides of at least "
             f"{_WINDOW}, not {tuple(truth.shape)}"
         )
     try:
-        # Loaded here: it takes as long as torch itself, and only tables ask for SSIM.
+        # Imported here because it takes as long as torch.
         from torchmetrics.functional.image import structural_similarity_index_measure
     except ImportError as error:
         raise BasisError("SSIM needs a package: pip install 'basis-separation[metrics]'") from error
@@ -168,18 +146,10 @@ def ssim(estimate: Tensor, truth: Tensor, *, permute: bool = False) -> Tensor:
     _, full = structural_similarity_index_measure(
         e, t, sigma=1.5, kernel_size=_WINDOW, data_range=1.0, return_full_image=True
     )
-    # The library goes on over the border with mirrored pixels; Wang et al. leave the border out.
+    # The library mirrors pixels at the border, which Wang et al. leave out.
     edge = _WINDOW // 2
     inner = full[..., edge : full.shape[-2] - edge, edge : full.shape[-1] - edge]
     return inner.flatten(1).mean(dim=1).view(truth.shape[:2]).mean(dim=1).to(truth.dtype)
-
-
-def residual_steps(residual: Tensor) -> Tensor:
-    """A root mean square of m - A x, (batch,) or of any shape, in 8-bit steps.
-
-    Below 1, a mixture is reproduced as exactly as a picture file stores it.
-    """
-    return 255 * residual
 
 
 def rms(x: Tensor) -> Tensor:
@@ -202,16 +172,16 @@ class Summary:
 
 
 def summarize(values: Tensor) -> Summary:
-    """Mean, median and standard error of one value per item, (n,), as tables show them."""
+    """Mean, median and standard error of one value per item, (n,)."""
     v = values.detach().double().flatten()
-    spread = v.std().item() if len(v) > 1 else math.nan
-    return Summary(v.mean().item(), v.quantile(0.5).item(), spread / math.sqrt(len(v)), len(v))
+    std = v.std().item() if len(v) > 1 else math.nan
+    return Summary(v.mean().item(), v.quantile(0.5).item(), std / math.sqrt(len(v)), len(v))
 
 
 def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
     if estimate.shape != truth.shape or truth.ndim < 3:
         raise BasisError(
-            f"estimate and truth must have one shape (batch, k, channels, *size), "
+            f"estimate and truth must have the same shape (batch, k, channels, *size), "
             f"not {tuple(estimate.shape)} and {tuple(truth.shape)}"
         )
 
@@ -234,7 +204,7 @@ def _mean(scores: Tensor, permute: bool) -> Tensor:
 
 
 def _decibels(signal: Tensor, noise: Tensor) -> Tensor:
-    """10 log10 of a ratio of powers, from -100 to 100; nothing over nothing is -100."""
+    """10 log10 of a ratio of powers, from -100 to 100; 0 / 0 is -100."""
     floor = torch.finfo(signal.dtype).tiny
     ratio = signal / noise.clamp_min(floor)
     return 10 * ratio.clamp(_FLOOR, 1 / _FLOOR).log10()

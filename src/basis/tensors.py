@@ -1,4 +1,4 @@
-"""Shapes of batches and cosine transforms."""
+"""Bounds, one number per item of a batch, and cosine transforms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def clamp(x: Tensor, low: Bound, high: Bound) -> Tensor:
 
 
 def as_sigmas(sigma: Tensor | float, x: Tensor) -> Tensor:
-    """sigma as one number per item of x, (batch,), in x's precision and place."""
+    """sigma as one number per item of x, (batch,), with the dtype and device of x."""
     s = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     return s.expand(x.shape[0]) if s.ndim == 0 else s
 
@@ -29,28 +29,28 @@ def per_item(value: Tensor | float, x: Tensor) -> Tensor:
 
     Args:
         value: A number or (batch,).
-        x: (batch, ...), of any rank; the answer has its precision and place.
+        x: (batch, ...), of any rank; the result has its dtype and device.
     """
     return as_sigmas(value, x).reshape(-1, *[1] * (x.ndim - 1))
 
 
 @lru_cache(maxsize=64)
 def _rows(length: int) -> Tensor:
-    """The transform of one axis as a matrix, (frequencies, places), in double precision."""
+    """The transform of one axis as a matrix, (frequencies, positions), in double precision."""
     frequency = torch.arange(length, dtype=torch.float64)[:, None]
-    place = torch.arange(length, dtype=torch.float64) + 0.5
-    rows = torch.cos(math.pi * frequency * place / length) * math.sqrt(2 / length)
+    position = torch.arange(length, dtype=torch.float64) + 0.5
+    rows = torch.cos(math.pi * frequency * position / length) * math.sqrt(2 / length)
     rows[0] /= math.sqrt(2)
     return rows
 
 
 def dct_matrix(length: int, like: Tensor) -> Tensor:
-    """The orthonormal cosine transform (DCT-II) of one axis, (length, length), like a tensor."""
+    """The matrix of the orthonormal DCT-II, (length, length), with dtype and device of `like`."""
     return _rows(length).to(like)
 
 
 def dct(x: Tensor, axes: int) -> Tensor:
-    """x by frequency along its last axes; `idct` undoes it and is its transpose."""
+    """The orthonormal cosine transform of x over its last axes."""
     for axis in range(-axes, 0):
         if x.shape[axis] > 1:
             x = _along(x, dct_matrix(x.shape[axis], x), axis)
@@ -58,7 +58,7 @@ def dct(x: Tensor, axes: int) -> Tensor:
 
 
 def idct(x: Tensor, axes: int) -> Tensor:
-    """The signal of which x holds the frequencies along its last axes."""
+    """The inverse (and transpose) of `dct`."""
     for axis in range(-axes, 0):
         if x.shape[axis] > 1:
             x = _along(x, dct_matrix(x.shape[axis], x).T, axis)
@@ -66,7 +66,7 @@ def idct(x: Tensor, axes: int) -> Tensor:
 
 
 def _along(x: Tensor, matrix: Tensor, axis: int) -> Tensor:
-    """The matrix times x along one axis, counted from the last, -1."""
+    """The matrix times x along a negative axis."""
     if axis == -1:
         return x @ matrix.T
     if axis == -2:
@@ -76,10 +76,9 @@ def _along(x: Tensor, matrix: Tensor, axis: int) -> Tensor:
 
 
 def cosine_frequencies(size: tuple[int, ...]) -> Tensor:
-    """The frequency of every cosine over sides of this size, in cycles per place, shaped alike.
+    """The frequency of every component of `dct` for sides of this size, in cycles per sample.
 
-    What is constant along all sides stands for everything slower than the slowest cosine, and gets
-    half of its frequency.
+    The constant component stands for all frequencies below the lowest one and gets half of it.
     """
     squares = torch.zeros(size, dtype=torch.float64)
     for axis, length in enumerate(size):

@@ -52,9 +52,9 @@ def test_wrong_arguments():
     with pytest.raises(BasisError, match="above 0"):
         metrics.psnr(x, x, (1.0, 1.0))
     for other in (x[:, :1], x[..., :3]):
-        with pytest.raises(BasisError, match="one shape"):
+        with pytest.raises(BasisError, match="same shape"):
             metrics.psnr(other, x)
-        with pytest.raises(BasisError, match="one shape"):
+        with pytest.raises(BasisError, match="same shape"):
             metrics.si_sdr(other, x)
 
 
@@ -154,5 +154,4 @@ def test_summaries():
     assert (summary.mean, summary.median, summary.count) == (3.0, 2.0, 3)
     assert summary.stderr == pytest.approx(math.sqrt(7 / 3))
     assert "±" not in str(metrics.summarize(torch.ones(1)))
-    assert metrics.residual_steps(torch.tensor([1 / 255])).item() == pytest.approx(1.0)
     assert metrics.rms(torch.tensor([[3.0, 4.0]])).item() == pytest.approx(math.sqrt(12.5))

@@ -147,7 +147,7 @@ def prior_rows(
             title=f"the first {shown}, {title}",
         )  # fmt: skip
     section.tables.append(rows.table())
-    steps = metrics.residual_steps(torch.tensor(residual)).item()
+    steps = 255 * float(residual)
     section.text.append(
         f"{NOTE.format(plain=rows.plain[0], what=what)} The largest residual of any mixture is "
         f"{steps:.2f} of an 8-bit step."
