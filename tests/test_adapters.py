@@ -21,7 +21,6 @@ from basis.adapters.glow import from_glow, read_checkpoint
 from basis.adapters.ncsn import from_ncsn
 from basis.cli import main
 from basis.errors import BasisError
-from basis.lab.convert import convert_glow, convert_ncsn
 from basis.metrics import psnr
 from basis.nn.ncsn import NCSN, NCSNConfig, NCSNDenoiser
 from basis.priors.gaussian import GaussianMixture
@@ -310,7 +309,7 @@ def test_published_ncsn_checkpoints_become_priors(tmp_path, capsys):
     network = published_ncsn(tmp_path / "checkpoint.pth")
     (tmp_path / "config.yml").write_text(CONFIG)
     words = [str(tmp_path / "checkpoint.pth"), "--config", str(tmp_path / "config.yml")]
-    assert main(["convert", "ncsn", *words, "--out", str(tmp_path / "ncsn")]) == 0
+    assert main(["lab", "convert", "ncsn", *words, "--out", str(tmp_path / "ncsn")]) == 0
     prior = load_prior(tmp_path / "ncsn")
     assert (prior.shape, prior.sigma_min, prior.sigma_max) == ((1, 8, 8), 0.02, 1.0)
     levels = NCSNDenoiser(prior.module.network).levels
@@ -331,27 +330,27 @@ def test_bad_ncsn_checkpoints_are_refused(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(BasisError, match=r"checkpoint\.pth"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(BasisError, match="damaged"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     path.write_bytes(pickle.dumps([{"a": Bomb(tmp_path / "boom")}]))
     with pytest.raises(BasisError, match="refused"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     torch.save([{"a": Bomb(tmp_path / "boom")}, {}], path)
     with pytest.raises(BasisError, match="refused"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     assert not (tmp_path / "boom").exists()
     torch.save([{"module.other": torch.zeros(3)}], path)
     with pytest.raises(BasisError, match="not a published NCSN"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     published_ncsn(path, **{"module.extra.weight": torch.zeros(2)})
     with pytest.raises(BasisError, match="does not fit"):
-        convert_ncsn(path, tmp_path / "out")
+        from_ncsn(path)
     published_ncsn(path)
     (tmp_path / "config.yml").write_text("data:\n  image_size: 8\n  logit_transform: true\n")
     with pytest.raises(BasisError, match="logit"):
-        convert_ncsn(path, tmp_path / "out", config=tmp_path / "config.yml")
+        from_ncsn(path, tmp_path / "config.yml")
     assert not (tmp_path / "out").exists()
 
 
@@ -429,7 +428,7 @@ def test_checkpoints_of_any_scope_and_with_averages_are_read(tmp_path):
 def test_published_flows_become_a_ladder_that_separates(tmp_path, capsys):
     files = [str(GLOW / "affine.ckpt"), str(GLOW / "affine.ckpt.index")]
     words = ["--sigmas", "0.01", "1.0", "--size", "8", "--out", str(tmp_path / "glow")]
-    assert main(["convert", "glow", *files, *words]) == 0
+    assert main(["lab", "convert", "glow", *files, *words]) == 0
     prior = load_prior(tmp_path / "glow")
     known = np.load(GLOW / "affine.npz")
     x = torch.from_numpy(known["images"])
@@ -437,11 +436,11 @@ def test_published_flows_become_a_ladder_that_separates(tmp_path, capsys):
     result = separate(x[:1], prior, sampler="basis", steps=2, delta=1e-8)
     assert result.sources.shape == (1, 2, 3, 8, 8)
     # Noiseless: published models see (255 x + 1/2) / 256 - 1/2, in units of which log p is given.
-    folder = convert_glow([GLOW / "affine.ckpt"], tmp_path / "plain", sigmas=[0.0], size=8)
+    plain = from_glow([GLOW / "affine.ckpt"], sigmas=[0.0], size=8)
     own = (255 * x + 0.5) / 256
     shift = x[0].numel() * np.log(255 / 256)
     theirs = prior.log_prob(own, 0.01) + shift
-    assert torch.allclose(load_prior(folder).log_prob(x, 0.0), theirs, atol=1e-3)
+    assert torch.allclose(plain.log_prob(x, 0.0), theirs, atol=1e-3)
 
 
 def test_bad_tensorflow_checkpoints_are_refused(tmp_path, capsys):
@@ -478,8 +477,11 @@ def test_bad_tensorflow_checkpoints_are_refused(tmp_path, capsys):
     with pytest.raises(BasisError, match="divisible by 4"):
         from_glow(GLOW / "affine.ckpt", size=10)
     with pytest.raises(BasisError, match="one level for each"):
-        convert_glow([GLOW / "affine.ckpt"], tmp_path / "out", sigmas=[], size=8)
-    assert main(["convert", "glow", str(tmp_path / "none.ckpt"), "--out", str(tmp_path / "o")]) == 2
+        from_glow([GLOW / "affine.ckpt"], sigmas=[], size=8)
+    assert (
+        main(["lab", "convert", "glow", str(tmp_path / "none.ckpt"), "--out", str(tmp_path / "o")])
+        == 2
+    )
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -5,7 +5,6 @@ import torch
 
 from basis._separate import separate
 from basis.errors import BasisError
-from basis.lab.studies.likelihood_study import likelihoods
 from basis.mixings.matrix import mixture
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.likelihood import FlowLikelihood, with_likelihood
@@ -107,14 +106,6 @@ def test_score_priors_choose_by_it(toy_prior):
     sources = chosen.samples[0].flatten(0, 1)
     known = exact.log_prob(sources, 1e-3).view(3, 2).sum(dim=1)
     assert known.argmax() == chosen.energies[0].argmin()
-
-
-def test_studies_take_it():
-    exact = correlated()
-    x = exact.exact_samples(32, torch.Generator().manual_seed(4))
-    row = likelihoods(FlowLikelihood(hidden(exact), probes=None), x)
-    assert row.noiseless is None and row.sigma == 1e-3
-    assert row.noisy[0] == pytest.approx(likelihoods(exact, x).noisy[0], abs=0.5)
 
 
 def test_mistakes():

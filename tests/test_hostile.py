@@ -160,7 +160,7 @@ def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
     import resource
     import signal
 
-    from basis.lab.result_cache import CachedResult, ResultCache
+    from basis.lab.cache import CachedResult, ResultCache
     from basis.nn.ncsn import NCSN, NCSNConfig
 
     network = NCSN(NCSNConfig(size=8, width=4, levels=3))
@@ -172,7 +172,16 @@ def test_results_and_conversions_on_a_full_disk_end_in_one_line(tmp_path):
 
     def convert():
         small()
-        words = ["convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "prior"]
+        words = [
+            "lab",
+            "convert",
+            "ncsn",
+            tmp_path / "n.pth",
+            "--size",
+            8,
+            "--out",
+            tmp_path / "prior",
+        ]
         return main([*map(str, words)])
 
     def keep():
@@ -490,21 +499,6 @@ def test_a_fault_of_ours_is_one_line_too(capsys, monkeypatch):
         main(["priors"])
 
 
-def test_studies_look_at_their_input_before_the_work(capsys, monkeypatch, tmp_path):
-    for name in ("basis.lab.studies.exact_calibrations", "basis.sample", "basis.separate"):
-        monkeypatch.setattr(name, lambda *a, **s: pytest.fail("worked in vain"))
-    place = ["--out", tmp_path / "s"]
-    for kind in ("calibration", "plausibility", "weights"):
-        words = ["study", kind, "--pairs", 2, "--prior", "mnist", *place]
-        refused(capsys, *words, "--data", tmp_path / "none")
-        np.save(tmp_path / "small.npy", np.zeros((8, 1, 8, 8), np.float32))
-        told = refused(capsys, *words, "--data", tmp_path / "small.npy")
-        assert "have shape (1, 8, 8)" in told
-    for kind in ("plausibility", "weights", "sources"):
-        words = ["study", kind, "--data", "sample", "--pairs", 2, *place]
-        assert "takes one prior" in refused(capsys, *words, "--priors", "mnist", "mnist")
-
-
 def test_matrices_without_a_solution_are_told_in_a_line(capsys, monkeypatch):
     """Damaged weights make features and flows whose matrices cannot be taken apart."""
     from basis.lab.features import frechet_distance, gaussian_of
@@ -529,9 +523,9 @@ def test_adding_takes_the_revision_along(tmp_path, monkeypatch, tiny_prior):
 
 @pytest.mark.parametrize("name", ["cifar-agnostic", "colour", "uncurated"])
 def test_tables_of_photos_take_the_photos_that_ship(tmp_path, name):
+    from basis.lab.cache import ResultCache
     from basis.lab.context import Context
     from basis.lab.report import build_report
-    from basis.lab.result_cache import ResultCache
     from basis.nn.unet import Denoiser, UNet, UNetConfig
     from basis.priors.denoiser import DenoiserPrior
 
@@ -615,7 +609,7 @@ def test_weights_that_are_not_dense_numbers_are_refused(tmp_path, capsys, make, 
     state = dict(NCSN(NCSNConfig(size=8, width=4, levels=3)).state_dict())
     state[name] = make(state[name])
     torch.save([{f"module.{n}": t for n, t in state.items()}], tmp_path / "n.pth")
-    told = refused(capsys, "convert", "ncsn", tmp_path / "n.pth", "--out", tmp_path / "o")
+    told = refused(capsys, "lab", "convert", "ncsn", tmp_path / "n.pth", "--out", tmp_path / "o")
     assert "is sparse, quantized, complex" in told
 
 
@@ -624,13 +618,13 @@ def test_conversions_replace_no_other_prior(tmp_path, capsys):
 
     network = NCSN(NCSNConfig(size=8, width=4, levels=3))
     torch.save([{f"module.{n}": t for n, t in network.state_dict().items()}], tmp_path / "n.pth")
-    words = ["convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "o"]
+    words = ["lab", "convert", "ncsn", tmp_path / "n.pth", "--size", 8, "--out", tmp_path / "o"]
     assert main([str(word) for word in words]) == 0
     capsys.readouterr()
     before = {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()}
-    assert "holds a prior already" in refused(capsys, *words)
-    glow = ["convert", "glow", tmp_path / "none", "--size", 8, "--out", tmp_path / "o"]
-    assert "holds a prior already" in refused(capsys, *glow)
+    assert "already contains a prior" in refused(capsys, *words)
+    glow = ["lab", "convert", "glow", tmp_path / "none", "--size", 8, "--out", tmp_path / "o"]
+    assert "already contains a prior" in refused(capsys, *glow)
     assert {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()} == before
 
 

@@ -1,27 +1,22 @@
 """Priors with a likelihood, by automatic differentiation."""
 
-import json
 import math
 
 import pytest
 import torch
 
-from basis._mix import draw_pairs
 from basis._separate import separate
 from basis.cli import main
 from basis.errors import BasisError
-from basis.lab.studies.gradient_study import gradient_norms
-from basis.lab.studies.likelihood_study import bits
 from basis.metrics import psnr
 from basis.mixings.matrix import mixture
 from basis.nn.glow import Glow, GlowConfig
 from basis.nn.kinds import describe_module
-from basis.priors.gaussian import GaussianMixture
 from basis.nn.ladder import Ladder
+from basis.priors.gaussian import GaussianMixture
 from basis.priors.likelihood import LikelihoodPrior
 from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
-from basis.signals.datasets import load_images
 from basis.store.folder import save_prior
 from basis.store.loading import load_prior
 
@@ -144,8 +139,6 @@ def test_glow_survives_much_noise():
 
 
 def test_ladder_saves_and_loads(tmp_path):
-    from basis.nn.kinds import describe_module
-    from basis.store.folder import save_prior
 
     torch.manual_seed(0)
     config = GlowConfig(size=4, levels=1, depth=1, width=4)
@@ -172,7 +165,20 @@ def test_exact_prior_has_a_gaussian_oracle():
 
 def test_the_ladder_trains_resumes_and_separates(tmp_path, capsys):
     out = tmp_path / "ladder"
-    words = ["ladder", "--data", "sample", "--out", out, "--first", 64, "--each", 32, "--batch-size", 16]
+    words = [
+        "lab",
+        "ladder",
+        "--data",
+        "sample",
+        "--out",
+        out,
+        "--first",
+        64,
+        "--each",
+        32,
+        "--batch-size",
+        16,
+    ]
     words += ["--width", 4, "--depth", 1, "--held-out", 16]
     assert main([str(w) for w in words]) == 0
     assert capsys.readouterr().out.count("bits per dimension") == 11
@@ -189,48 +195,3 @@ def test_the_ladder_trains_resumes_and_separates(tmp_path, capsys):
     assert torch.isfinite(r.sources).all() and r.evaluations == 2 * 3 * (10 + 1)
     assert main([str(w) for w in [*words, "--levels", 3]]) == 2
     assert "divisible by 8" in capsys.readouterr().err
-
-
-def test_study_command_measures_gradients_and_likelihoods(tmp_path, capsys):
-    config = GlowConfig(channels=1, size=28, levels=2, depth=1, width=4, conditioned=True)
-    torch.manual_seed(0)
-    glow = Glow(config)
-    card = {
-        "name": "small",
-        "architecture": describe_module(glow),
-        "shape": [1, 28, 28],
-        "sigma_min": 0.01,
-        "sigma_max": 1.0,
-    }
-    prior = str(save_prior(tmp_path / "small", dict(glow.named_parameters()), card))
-    words = ["--data", "sample", "--pairs", "2", "--out", str(tmp_path / "out")]
-    assert main(["study", "gradients", "--priors", "mnist", prior, *words]) == 0
-    rows = json.loads((tmp_path / "out/gradients.json").read_text())["gradients"]
-    assert set(rows) == {"mnist", "small"} and len(rows["small"]) == 10
-    assert (tmp_path / "out/gradients.png").stat().st_size > 5000
-    sampling = ["--sampler", "gibbs", "--steps", "2"]
-    assert main(["study", "likelihoods", "--priors", prior, *words, *sampling]) == 0
-    row = json.loads((tmp_path / "out/likelihoods.json").read_text())["likelihoods"][0]
-    x = load_images("sample", "test")
-    pairs = draw_pairs(x, 2, seed=0).sources.flatten(0, 1)
-    noisy = bits(load_prior(prior), pairs, 0.01).mean().item()
-    assert row["noisy"][0] == pytest.approx(noisy, abs=1e-4)
-    assert row["noiseless"] and row["separated"]
-
-
-def test_studies_are_exact_for_a_gaussian():
-    """At the mean of N(mu, v), sigma |grad| is |n| sigma^2 / (v + sigma^2), and the code length is
-    known.
-    """
-    mean = torch.full((1, 1, 16, 16), 0.5, dtype=torch.float64)
-    variances = torch.tensor([0.04], dtype=torch.float64)
-    prior = GaussianMixture(mean, variances, value_range=(0.0, 1.0))
-    images = mean.expand(400, 1, 16, 16)
-    for row in gradient_norms(prior, images, [0.1, 1.0]):
-        share = row.sigma**2 / (0.04 + row.sigma**2)
-        assert row.mean == pytest.approx(16 * share, rel=0.01)
-    variance = 0.04 + 0.2**2
-    # Images at the mean, noise of 0.2: E (x - mu)^2 = 0.04, up to the width of an 8-bit step.
-    nats = 0.5 * math.log(2 * math.pi * variance) + 0.04 / (2 * variance)
-    expected = (nats + math.log(255)) / math.log(2)
-    assert bits(prior, images, 0.2).mean().item() == pytest.approx(expected, abs=0.01)

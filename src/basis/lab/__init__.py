@@ -1,132 +1,39 @@
-"""The paper's tables and figures, computed again from scratch with the priors at hand.
+"""The paper's tables and figures computed again, benchmarks, baselines and image distances.
 
-Each is a file in `basis/lab/tables`; a new file is all that a new one takes."""
+The tables are listed here without importing torch, so that `basis lab reproduce --help` answers at
+once. Everything else is in the modules of this subpackage, for example `basis.lab.bench`.
+"""
 
 from __future__ import annotations
 
-from basis.lab.baseline import Average, Baseline, FitOptions
-from basis.lab.baselines import BASELINES
-from basis.lab.bench import (
-    DEFAULT_WAYS,
-    WAYS,
-    Growth,
-    Quality,
-    Speed,
-    Way,
-    average_quality,
-    find_way,
-    growth_cases,
-    markdown,
-    measure_growth,
-    measure_quality,
-    measure_speed,
-    plot_quality,
-    record,
-)
-from basis.lab.classifier import Classifier, accuracy, train_classifier
-from basis.lab.code_hash import code_hash
-from basis.lab.context import Context, MissingRequirement
-from basis.lab.definition import SIZES, TableDefinition, load_tables
-from basis.lab.features import (
-    Comparison,
-    FeatureExtractor,
-    Features,
-    Gaussian,
-    ImagePieces,
-    KernelDistance,
-    RunningGaussian,
-    RunningScore,
-    Score,
-    StreamedComparison,
-    compare,
-    compare_streams,
-    frechet_distance,
-    gaussian_of,
-    inception_score,
-    kernel_distance,
-)
-from basis.lab.fingerprint import fingerprint
-from basis.lab.gan import SD
-from basis.lab.inception import (
-    INCEPTION,
-    NETWORKS,
-    InceptionV3,
-    fetch_weights,
-    load_inception,
-    load_network,
-    save_classifier,
-)
-from basis.lab.nes import NES, Regression
-from basis.lab.nmf import NMF, ConvNMF
-from basis.lab.peers import PEERS, measure_peer
-from basis.lab.report import build_report, tables_markdown, write_report
-from basis.lab.result_cache import CachedResult, ResultCache
-from basis.lab.section import Section
+TABLES: dict[str, tuple[str, str]] = {
+    "teaser": ("figures", "Four digits in one image"),
+    "mnist-agnostic": ("mnist", "MNIST, class-agnostic pairs"),
+    "mnist-split": ("mnist", "MNIST, class-split pairs"),
+    "cifar-agnostic": ("photos", "CIFAR-10, class-agnostic pairs"),
+    "cifar-agnostic-samples": ("photos", "CIFAR-10, class-agnostic pairs, one sample of each"),
+    "cifar-split": ("photos", "CIFAR-10, animals with vehicles"),
+    "cifar-split-samples": ("photos", "CIFAR-10, animals with vehicles, one sample of each"),
+    "photo-methods": ("photos", "Methods for photos: close to the truth, or like photos"),
+    "colorization": ("photos", "Colorization of grey photos"),
+    "class-priors": ("conditions", "Priors conditioned on the classes of each source"),
+    "scenes": ("conditions", "Churches mixed with bedrooms"),
+    "histogram": ("figures", "PSNR of single mixtures"),
+    "ablation": ("mnist", "Ablation: annealing and noise"),
+    "gradients": ("priors", "Norm of the gradient over the noise levels"),
+    "likelihoods": ("priors", "Bits per dimension of images and of separated sources"),
+    "cost": ("priors", "Operations and seconds of one evaluation"),
+    "capacity": ("priors", "Networks of different size on the same mixtures"),
+    "growth": ("priors", "Time and memory by number of mixtures and sources"),
+    "calibration": ("uncertainty", "Coverage of posterior intervals"),
+    "plausibility": ("uncertainty", "Wrong mixtures reported as implausible"),
+    "alphas": ("uncertainty", "Unknown mixing coefficients"),
+    "counts": ("uncertainty", "Unknown number of sources"),
+    "states": ("figures", "States along the annealing"),
+    "repeats": ("figures", "Several samples of the same mixtures"),
+    "uncurated": ("figures", "Uncurated separations"),
+}
+"""Every table and figure in the order of the report: the module in `basis.lab.tables` that computes
+it, in the function of the same name (with underscores), and its title."""
 
-__all__ = [
-    "BASELINES",
-    "DEFAULT_WAYS",
-    "INCEPTION",
-    "NES",
-    "NETWORKS",
-    "NMF",
-    "PEERS",
-    "SD",
-    "SIZES",
-    "WAYS",
-    "Average",
-    "Baseline",
-    "CachedResult",
-    "Classifier",
-    "Comparison",
-    "Context",
-    "ConvNMF",
-    "FeatureExtractor",
-    "Features",
-    "FitOptions",
-    "Gaussian",
-    "Growth",
-    "ImagePieces",
-    "InceptionV3",
-    "KernelDistance",
-    "MissingRequirement",
-    "Quality",
-    "Regression",
-    "ResultCache",
-    "RunningGaussian",
-    "RunningScore",
-    "Score",
-    "Section",
-    "Speed",
-    "StreamedComparison",
-    "TableDefinition",
-    "Way",
-    "accuracy",
-    "average_quality",
-    "build_report",
-    "code_hash",
-    "compare",
-    "compare_streams",
-    "fetch_weights",
-    "find_way",
-    "fingerprint",
-    "frechet_distance",
-    "gaussian_of",
-    "growth_cases",
-    "inception_score",
-    "kernel_distance",
-    "load_inception",
-    "load_network",
-    "load_tables",
-    "markdown",
-    "measure_growth",
-    "measure_peer",
-    "measure_quality",
-    "measure_speed",
-    "plot_quality",
-    "record",
-    "save_classifier",
-    "tables_markdown",
-    "train_classifier",
-    "write_report",
-]
+__all__ = ["TABLES"]

@@ -1,76 +1,85 @@
-"""How good separations are: PSNR and cost of every effort and sampler on the same mixtures."""
+"""Quality and cost of methods on the same test mixtures."""
 
 from __future__ import annotations
 
-import gc
-import os
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from basis import metrics
-from basis._check import value_scale
+from basis import metrics, mixings
 from basis._mix import Pairs
-from basis._separate import separate, separate_each
 from basis.errors import BasisError
+from basis.lab.context import PriorOrPriors, separate_with
+from basis.mixings.mixing import Mixing
 from basis.plots.charts import Table, level_line, log_scale, new_figure, save_figure
 from basis.priors.prior import Prior
 from basis.progress import Progress
 from basis.samplers import SAMPLERS
-from basis.settings import EFFORTS
+from basis.samplers.sampler import Sampler
+from basis.settings import METHODS, settings_from
+
+DEFAULT_METHODS = (*METHODS, *SAMPLERS)
+"""What a bench compares by default; `basis` has the paper's settings."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way of separating: its name in the table, and the arguments that `separate` gets."""
+def find_method(text: str) -> str | int | Sampler:
+    """The `method` of `separate` that a text names.
 
-    name: str
-    settings: dict[str, Any]
-
-
-WAYS: dict[str, Way] = {
-    **{name: Way(f"effort {name}", {"effort": name}) for name in EFFORTS},
-    **{name: Way(name, {"sampler": name}) for name in SAMPLERS},
-}
-"""Every named effort and every sampler with its default settings; `basis` is the paper's."""
-
-_ABLATIONS = ("greedy", "noise-conditioned")  # ascents, measured by the paper's ablation alone
-
-DEFAULT_WAYS = tuple(name for name in WAYS if name not in _ABLATIONS)
-"""What a bench compares where nothing else is asked for."""
-
-
-def find_way(name: str) -> Way:
-    """A way by its name; a number is an effort of that many evaluations per mixture."""
-    if name.isdecimal() and int(name) > 0:
-        return Way(f"effort {name}", {"effort": int(name)})
-    try:
-        return WAYS[name]
-    except KeyError as error:
+    Args:
+        text: A named method, a number of evaluations, or a sampler, whose settings may follow:
+            "gibbs:steps=50,temperature=0".
+    """
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    if text in METHODS:
+        return text
+    name, _, rest = text.partition(":")
+    if name not in SAMPLERS:
         raise BasisError(
-            f"unknown way {name!r}: give some of {', '.join(WAYS)}, or a number of evaluations"
-        ) from error
+            f"unknown method {text!r}; accepted are {', '.join(DEFAULT_METHODS)}, a number of "
+            "evaluations, and a sampler with settings such as gibbs:steps=50"
+        )
+    values = {}
+    for entry in filter(None, rest.split(",")):
+        setting, equals, value = entry.partition("=")
+        if not equals:
+            raise BasisError(f"settings of {name} are written name=value, not {entry!r}")
+        values[setting] = _value(value)
+    sampler: Sampler = settings_from(SAMPLERS[name], values, name)
+    return sampler
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return {"true": True, "false": False}.get(text, text)
 
 
 @dataclass(frozen=True)
 class Quality:
-    """One row of the table: PSNR in dB over the mixtures, and what a mixture cost.
+    """PSNR in dB over the mixtures, and the cost per mixture; SNR for signals without bounds.
 
     Attributes:
-        way: Name of the way of separating.
-        mean, stderr, median: Of PSNR over `count` mixtures.
-        evaluations, most: Network evaluations of a mixture: the mean and the largest number.
-        seconds: Time per mixture.
+        method: What the row is called.
+        measure: "psnr" or "snr".
+        mean, stderr, median: Of the measure over `count` mixtures.
+        evaluations, most: Network evaluations of a mixture: mean and maximum.
+        seconds: Per mixture.
         residual: The largest root mean square of m - A x.
-        each: PSNR of every mixture.
+        each: The measure of every mixture.
     """
 
-    way: str
+    method: str
+    measure: str
     mean: float
     stderr: float
     median: float
@@ -82,53 +91,47 @@ class Quality:
     each: list[float]
 
 
-def measure_quality(
-    way: Way,
-    prior: Prior,
-    pairs: Pairs,
-    *,
-    seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
-) -> Quality:
-    """Separates all mixtures (of equal weights) in one way."""
-    alphas = (1.0,) * pairs.sources.shape[1]
-    result = separate(
-        pairs.mix(alphas), prior, alphas=alphas, seed=seed, progress=progress, **way.settings
-    )
-    spent, residual = result.spent.double(), result.residual.max().item()
-    return quality_of(way.name, result.sources, pairs, prior, spent, result.seconds, residual)
+def score_sources(estimate: Tensor, truth: Tensor, prior: Prior | None) -> tuple[str, Tensor]:
+    """The measure and its values, (batch,): PSNR on the prior's range, or SNR if it has none."""
+    low, high = (0.0, 1.0) if prior is None else (prior.low, prior.high)
+    if low is None or high is None:
+        return "snr", metrics.snr(estimate, truth, permute=True)
+    return "psnr", metrics.psnr(estimate, truth, (low, high), permute=True)
 
 
 def quality_of(
     name: str,
     sources: Tensor,
     pairs: Pairs,
-    prior: Prior | None,
-    spent: Tensor,
-    seconds: float,
-    residual: float,
+    prior: Prior | None = None,
+    *,
+    evaluations: Tensor | None = None,
+    seconds: float = 0.0,
+    residual: float = 0.0,
 ) -> Quality:
-    """The row of a comparison, from what a method found.
+    """The row for the sources that a method found.
 
     Args:
         name: What the row is called.
-        sources: What was found, (batch, k, channels, *size).
-        pairs: The mixtures, with their sources.
+        sources: (batch, k, channels, *size).
+        pairs: The mixtures.
         prior: The prior whose range of values PSNR is taken on; [0, 1] by default.
-        spent: Evaluations of each mixture, (batch,).
+        evaluations: Of each mixture, (batch,); none by default.
         seconds: Of all mixtures together.
         residual: The largest of a mixture.
     """
-    scores = score_sources(sources, pairs.sources, prior)
+    measure, scores = score_sources(sources, pairs.sources, prior)
     summary = metrics.summarize(scores)
+    used = torch.zeros(1) if evaluations is None else evaluations.double()
     return Quality(
         name,
+        measure,
         summary.mean,
         summary.stderr,
         summary.median,
         summary.count,
-        spent.double().mean().item(),
-        int(spent.max()),
+        used.mean().item(),
+        int(used.max()),
         seconds / summary.count,
         residual,
         scores.tolist(),
@@ -136,302 +139,229 @@ def quality_of(
 
 
 def average_quality(pairs: Pairs, prior: Prior | None = None) -> Quality:
-    """The row to beat: every source is the mixture divided by the number of sources.
-
-    Args:
-        pairs: The mixtures.
-        prior: The prior whose range of values PSNR is taken on; [0, 1] by default.
-    """
-    return quality_of("average", pairs.average(), pairs, prior, torch.zeros(1), 0.0, 0.0)
+    """The trivial baseline: every source is the mixture divided by the number of sources."""
+    return quality_of("mixture / k", pairs.average(), pairs, prior)
 
 
-def score_sources(estimate: Tensor, truth: Tensor, prior: Prior | None) -> Tensor:
-    """PSNR per mixture on the range of the prior's values, (batch,)."""
-    if prior is None:
-        return metrics.psnr(estimate, truth, permute=True)
-    return metrics.psnr(
-        estimate, truth, (prior.low, prior.high), peak=value_scale(prior), permute=True
-    )
-
-
-def plot_quality(
-    rows: Sequence[Quality], path: str | Path, title: str = "", *, times: bool = True
-) -> Path:
-    """Plots PSNR against evaluations and against time, one point per way."""
-    fields = [("evaluations", "network evaluations per mixture")]
-    fields += [("seconds", "seconds per mixture")] if times else []
-    figure, axes = new_figure(10 if times else 7, 4.4, len(fields), sharey=True)
-    shown = [r for r in rows if r.evaluations]
-    efforts = sorted((r for r in shown if r.way.startswith("effort")), key=lambda r: r.evaluations)
-    for ax, (field, label) in zip(axes, fields, strict=True):
-        ax.plot(
-            [getattr(r, field) for r in efforts],
-            [r.mean for r in efforts],
-            color="#c2255c",
-            lw=1.2,
-            zorder=1,
-        )
-        for r in shown:
-            color = "#c2255c" if r in efforts else "#e8590c" if r.way == "basis" else "#3b5bdb"
-            at = getattr(r, field)
-            ax.errorbar(at, r.mean, yerr=r.stderr, fmt="o", ms=5, capsize=2, color=color, zorder=2)
-            ax.annotate(
-                r.way.removeprefix("effort "),
-                (at, r.mean),
-                textcoords="offset points",
-                # Efforts above their line, samplers beside their points: the two may coincide.
-                xytext=(-5, 9) if r in efforts else (7, -3),
-                ha="right" if r in efforts else "left",
-                fontsize=8,
-            )
-        ax.set(xlabel=label)
-        ax.margins(x=0.16)
-        log_scale(ax)
-    for r in rows:
-        if r.way == "average":
-            for ax in axes:
-                level_line(ax, r.mean, "average of the mixture")
-    axes[0].set_ylabel("PSNR, dB (mean ± standard error)")
-    figure.suptitle(title, fontsize=10)
-    return save_figure(figure, path)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Time and memory of separating mixtures of k sources under a short schedule.
-
-    `memory` is the most that the process held above what it held before, in MiB; None where the
-    system does not report it.
-    """
-
-    mixtures: int
-    k: int
-    evaluations: int
-    seconds: float
-    memory: float | None
-
-
-def measure_growth(
-    prior: Prior,
-    signals: Tensor,
+def measure_quality(
+    method: Any,
+    prior: PriorOrPriors,
+    pairs: Pairs,
     *,
-    mixtures: int,
-    k: int = 2,
-    effort: int | None = None,
-    batch: int = 500,
+    name: str | None = None,
+    mixing: Mixing | None = None,
+    observation: Tensor | None = None,
+    estimate: str = "mode",
+    samples: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
-) -> Growth:
-    """Separates mixtures of random signals as a stream of batches.
+    batch_size: int = 128,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Quality]:
+    """Separates all mixtures by one method.
 
     Args:
-        prior: The prior.
-        signals: Float signals to mix, (n, *prior.shape).
-        mixtures, k: How many mixtures, and of how many sources.
-        effort: Evaluations per mixture; a few steps (4 per source) by default.
-        batch: Mixtures in memory at a time.
-        seed: Seed of the draw and of the separations.
-        progress: Called with the number of mixtures that are done.
+        method, estimate, samples, batch_size: As for `separate`.
+        prior: One for all sources, or one per source.
+        pairs: The mixtures.
+        name: What the row is called; the method by default.
+        mixing: How sources are mixed; with alphas of 1 by default.
+        observation: What is separated; the mixing of the sources by default.
+        seed: Of the separations.
+        progress: Called after every step.
+
+    Returns:
+        A row for the estimate; with samples also rows for one sample, for their mean, and for the
+        sample of each mixture that is closest to the truth.
     """
-    gc.collect()
-    before = _resident()
-    most = before or 0.0
-    generator = torch.Generator().manual_seed(seed)
-
-    def batches() -> Iterator[Tensor]:
-        for first in range(0, mixtures, batch):
-            count = min(batch, mixtures - first)
-            pick = torch.randint(len(signals), (count, k), generator=generator)
-            yield signals[pick].sum(dim=1)
-
-    def watch(_: Progress) -> None:
-        nonlocal most
-        most = max(most, _resident() or 0.0)
-
-    done, evaluations, started = 0, 0, time.perf_counter()
-    settings = {"alphas": (1.0,) * k, "effort": effort or 4 * k, "seed": seed, "progress": watch}
-    for result in separate_each(batches(), prior, **settings):
-        done += len(result.sources)
-        evaluations = result.evaluations
-        if progress is not None:
-            progress(done)
-    took = time.perf_counter() - started
-    return Growth(mixtures, k, evaluations, took, None if before is None else most - before)
-
-
-def _resident() -> float | None:
-    """The process's memory in MiB, where the system reports it as Linux does."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    first = prior if isinstance(prior, Prior) else prior[0]
+    k = pairs.sources.shape[1]
+    mixing = mixing or mixings.mixture((1.0,) * k, pairs.sources.shape[2])
+    settings = {"method": method, "estimate": estimate, "samples": samples, "seed": seed}
+    settings |= {"batch_size": batch_size, "progress": progress}
+    observed = mixing(pairs.sources) if observation is None else observation
+    result = separate_with(observed, prior, mixing, **settings)
+    name = name or (method.name if isinstance(method, Sampler) else str(method))
+    cost: dict[str, Any] = {
+        "evaluations": result.item_evaluations,
+        "seconds": result.seconds,
+        "residual": result.residual.max().item(),
+    }
+    rows = [quality_of(name, result.sources, pairs, first, **cost)]
+    if samples is not None and samples > 1 and result.samples is not None:
+        each = result.samples.unbind(1)
+        closest = torch.stack([score_sources(s, pairs.sources, first)[1] for s in each])
+        best = torch.stack(each, dim=1)[torch.arange(len(observed)), closest.argmax(dim=0)]
+        rows += [
+            quality_of(f"{name}, {title}", found, pairs, first, **cost)
+            for title, found in (
+                ("one sample", each[0]),
+                ("mean of the samples", result.samples.mean(dim=1)),
+                ("closest sample", best),
+            )
+        ]
+    return rows
 
 
-@dataclass(frozen=True)
-class Speed:
-    """How fast the network runs, beside what the machine can do.
-
-    Attributes:
-        images_per_second: Signals denoised per second.
-        gflop_per_image: Operations of one denoising, in 10^9.
-        network_gflops: Operations of the network per second, in 10^9.
-        matmul_gflops: The same for a large matrix product.
-        threads: Threads that torch uses.
-    """
-
-    images_per_second: float
-    gflop_per_image: float
-    network_gflops: float
-    matmul_gflops: float
-    threads: int
-
-    @property
-    def share(self) -> float:
-        """The network's arithmetic as a share of the machine's measured matrix-multiply speed."""
-        return self.network_gflops / self.matmul_gflops
-
-
-def measure_speed(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> Speed:
-    """Times the prior's denoiser as separations run it (a worker per core), and a matrix product.
-
-    Args:
-        prior: Any prior.
-        batch: Signals per call.
-        seconds: How long each of the two is timed.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from basis.devices import default_workers, threads
-
-    device = prior.device or torch.device("cpu")
-    x = torch.rand(batch, *prior.shape, device=device)
-    sigma = (prior.sigma_min * prior.sigma_max) ** 0.5
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        prior.denoise(x[:1], sigma)
-    flop = counter.get_total_flops() / 1e9
-
-    workers = default_workers(device)
-
-    def denoise() -> None:
-        with torch.inference_mode():
-            prior.moments(x, sigma)
-        _wait(device)
-
-    own = torch.get_num_threads()
-    with threads(1 if workers > 1 else own), ThreadPoolExecutor(workers) as pool:
-        counts = pool.map(lambda _: _repeat(denoise, seconds), range(workers))
-        rate = sum(batch * n / took for n, took in counts)
-
-    side = 2048
-    a, b = (torch.rand(side, side, device=device) for _ in range(2))
-
-    def multiply() -> None:
-        torch.mm(a, b)
-        _wait(device)
-
-    n, took = _repeat(multiply, seconds)
-    return Speed(rate, flop, rate * flop, n * 2 * side**3 / took / 1e9, own)
-
-
-def _repeat(call: Callable[[], object], seconds: float) -> tuple[int, float]:
-    """How often `call` ran and how long that took, after one run to warm up."""
-    call()
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        call()
-        count += 1
-    return count, time.perf_counter() - started
-
-
-def _wait(device: torch.device) -> None:
-    """Waits until a device that computes on its own has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def growth_cases(mixtures: Sequence[int], sources: Sequence[int]) -> list[tuple[int, int]]:
-    """What growth is measured on, as (mixtures, sources).
-
-    Every number of mixtures with two sources, then the smallest number with each other number of
-    sources.
-    """
-    if any(count < 1 for count in mixtures):
-        raise BasisError(f"numbers of mixtures must be at least 1, not {list(mixtures)}")
-    cases = [(count, 2) for count in sorted(mixtures)]
-    return cases + [(min(mixtures), k) for k in sources if k != 2] if mixtures else cases
-
-
-def markdown(
-    rows: Sequence[Quality],
-    speed: Speed | None = None,
-    growth: Sequence[Growth] = (),
-    *,
-    times: bool = True,
-) -> str:
-    """The tables in Markdown.
-
-    Args:
-        rows, speed, growth: What was measured.
-        times: Whether to show times; leave them out where other work disturbed them.
-    """
-    parts = []
-    if rows:
-        parts.append(_quality_table(rows, times).markdown())
-    if speed:
-        parts.append(
-            f"Network: {speed.images_per_second:.0f} images/s at {speed.gflop_per_image:.3f} GFLOP "
-            f"each, {speed.network_gflops:.0f} GFLOP/s: {speed.share:.0%} of this machine's matrix "
-            f"product ({speed.matmul_gflops:.0f} GFLOP/s, {speed.threads} threads).\n"
-        )
-    if growth:
-        parts.append(_growth_table(growth).markdown())
-    return "\n".join(parts)
-
-
-def _quality_table(rows: Sequence[Quality], times: bool) -> Table:
-    paper = next((r for r in rows if r.way == "basis"), None)
+def quality_table(rows: Sequence[Quality], times: bool = True) -> Table:
+    """The rows as a table, with or without times."""
+    paper = next((r for r in rows if r.method == "basis"), None)
+    measure = rows[0].measure.upper()
     header: tuple[str, ...] = (
-        "", "PSNR, mean ± standard error", "median", "evaluations, mean (most)",
+        "", f"{measure}, mean ± standard error", "median", "evaluations, mean (maximum)",
     )  # fmt: skip
     header += ("seconds per mixture", "time of `basis` / time") if times else ()
     cells = []
     for r in rows:
         ratio = f"{paper.seconds / r.seconds:.1f}" if paper and r.seconds else ""
-        quality = (r.way, f"{r.mean:.2f} ± {r.stderr:.2f}", f"{r.median:.2f}")
-        spent = (f"{r.evaluations:,.0f} ({r.most:,})",)
-        cells.append(quality + spent + ((f"{r.seconds:.3f}", ratio) if times else ()))
-    return Table(header, cells)
-
-
-def _growth_table(growth: Sequence[Growth]) -> Table:
-    header = (
-        "mixtures", "sources", "evaluations each", "seconds", "milliseconds per mixture",
-        "memory above start, MiB",
-    )  # fmt: skip
-    cells = [
-        (
-            f"{g.mixtures:,}",
-            f"{g.k}",
-            f"{g.evaluations}",
-            f"{g.seconds:.1f}",
-            f"{1000 * g.seconds / g.mixtures:.1f}",
-            "?" if g.memory is None else f"{g.memory:.0f}",
+        quality = f"{r.mean:.2f} ± {r.stderr:.2f}", f"{r.median:.2f}"
+        evaluations = f"{r.evaluations:,.0f} ({r.most:,})"
+        cells.append(
+            (r.method, *quality, evaluations) + ((f"{r.seconds:.3f}", ratio) if times else ())
         )
-        for g in growth
-    ]
     return Table(header, cells)
 
 
-def record(
-    rows: Sequence[Quality], speed: Speed | None = None, growth: Sequence[Growth] = ()
-) -> dict[str, Any]:
-    """The measurements as data for JSON."""
-    return {
-        "quality": [asdict(r) for r in rows],
-        "speed": None if speed is None else {**asdict(speed), "share": speed.share},
-        "growth": [asdict(g) for g in growth],
-    }
+def plot_quality(
+    rows: Sequence[Quality], path: str | Path, title: str = "", *, times: bool = True
+) -> Path:
+    """Plots the measure against evaluations and against time, one point per method."""
+    fields = [("evaluations", "network evaluations per mixture")]
+    fields += [("seconds", "seconds per mixture")] if times else []
+    figure, axes = new_figure(5.5 * len(fields), 4, len(fields), sharey=True)
+    shown = [r for r in rows if r.evaluations]
+    searches = sorted(
+        (r for r in shown if r.method in METHODS or r.method.isdecimal()),
+        key=lambda r: r.evaluations,
+    )
+    for ax, (field, label) in zip(axes, fields, strict=True):
+        ax.plot(
+            [getattr(r, field) for r in searches], [r.mean for r in searches],
+            color="#c2255c", lw=1.2, zorder=1,
+        )  # fmt: skip
+        for r in shown:
+            color = "#c2255c" if r in searches else "#e8590c" if r.method == "basis" else "#3b5bdb"
+            x = getattr(r, field)
+            ax.errorbar(x, r.mean, yerr=r.stderr, fmt="o", ms=5, capsize=2, color=color, zorder=2)
+            # Searches above their line, samplers to the right of their points.
+            ax.annotate(
+                r.method, (x, r.mean), textcoords="offset points", fontsize=8,
+                xytext=(-5, 9) if r in searches else (7, -3),
+                ha="right" if r in searches else "left",
+            )  # fmt: skip
+        ax.set(xlabel=label)
+        ax.margins(x=0.16)
+        log_scale(ax)
+        for r in rows:
+            if not r.evaluations:
+                level_line(ax, r.mean, r.method)
+    axes[0].set_ylabel(f"{rows[0].measure.upper()}, dB (mean ± standard error)")
+    figure.suptitle(title, fontsize=10)
+    return save_figure(figure, path)
+
+
+Peer = Literal["mmps", "tmpd", "dps"]
+PEERS: tuple[Peer, ...] = get_args(Peer)
+"""Methods of azula that are compared: MMPS (arXiv:2405.13712), TMPD (arXiv:2310.06721) and DPS
+(arXiv:2209.14687). They differentiate through the network; a back-propagation to its input costs
+about as much as an evaluation and counts as one."""
+
+_PASSES: dict[str, int] = {"mmps": 3, "tmpd": 3, "dps": 2}  # of a step, each source counted once
+_PEER_NOISE = 1e-2  # of an exact mixture, in std of the prior: the peers divide by it
+_PEER_BATCH = 64
+
+
+class _Counted(torch.autograd.Function):
+    """The identity, which counts how often a batch passes through the network and back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, passes: list[int]) -> Tensor:
+        ctx.passes = passes
+        passes[0] += 1
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        ctx.passes[0] += 1
+        return grads[0], None
+
+
+def measure_peer(
+    peer: Peer, prior: Prior, pairs: Pairs, *, evaluations: int = 200, seed: int = 0
+) -> Quality:
+    """Separates all mixtures (alphas of 1) by a method of azula with its default settings.
+
+    Args:
+        peer: The method.
+        prior: The prior of all sources.
+        pairs: The mixtures.
+        evaluations: At most this many passes through the network per mixture, forward and backward.
+        seed: Of all random numbers.
+    """
+    if peer not in PEERS:
+        raise BasisError(f"peer must be one of {', '.join(PEERS)}, not {peer!r}")
+    k = pairs.sources.shape[1]
+    steps = evaluations // (k * _PASSES[peer])
+    if steps < 1:
+        raise BasisError(f"{peer} needs at least {k * _PASSES[peer]} evaluations for {k} sources")
+    started, passes, found = time.perf_counter(), [0], []
+    mixtures = pairs.mix((1.0,) * k)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for m in mixtures.split(_PEER_BATCH):
+            passes[0] = 0
+            found.append(_separate_by_peer(peer, prior, m, k, steps, passes))
+    sources = torch.cat(found)
+    return quality_of(
+        f"{peer} (azula)", sources, pairs, prior,
+        evaluations=torch.full((len(sources),), k * passes[0]),
+        seconds=time.perf_counter() - started,
+        residual=metrics.rms(mixtures - sources.sum(dim=1)).max().item(),
+    )  # fmt: skip
+
+
+def _separate_by_peer(
+    peer: Peer, prior: Prior, m: Tensor, k: int, steps: int, passes: list[int]
+) -> Tensor:
+    """One batch of mixtures to (batch, k, channels, *size)."""
+    try:
+        from azula.denoise import Denoiser, DiracPosterior
+        from azula.guidance.dps import DPSSampler
+        from azula.guidance.mmps import MMPSDenoiser
+        from azula.guidance.tmpd import TMPDenoiser
+        from azula.linalg.covariance import IsotropicCovariance
+        from azula.noise import VESchedule
+        from azula.sample import DDPMSampler
+    except ImportError as error:
+        raise BasisError("peers need azula: pip install --no-deps azula einops") from error
+
+    sigma_min = max(prior.sigma_min, 0.03 * prior.std)
+    sigma_max = min(prior.sigma_max, 10 * prior.std)
+
+    class Network(Denoiser):  # type: ignore[misc]
+        """The prior as azula calls it, all sources of a mixture in one row."""
+
+        schedule = VESchedule(sigma_min, sigma_max)
+
+        def forward(self, x_t: Tensor, t: Tensor, **kwargs: Any) -> Any:
+            _, sigma = self.schedule(t)
+            x = _Counted.apply(x_t, passes)
+            mean = prior.denoise(x.reshape(-1, *prior.shape), sigma.item())
+            return DiracPosterior(mean=mean.reshape(x_t.shape))
+
+    def mix(x: Tensor) -> Tensor:
+        return x.unflatten(1, (k, -1)).sum(dim=1)
+
+    y, variance = m.flatten(1), (_PEER_NOISE * prior.std) ** 2
+    settings: dict[str, Any] = {"steps": steps, "silent": True}
+    if peer == "dps":
+        # Its step is divided by the norm over the whole batch; the strength grows with the root of
+        # the batch size, so that a mixture is treated as if it were alone.
+        sampler: Any = DPSSampler(Network(), y, mix, zeta=math.sqrt(len(m)), **settings)
+    elif peer == "tmpd":
+        sampler = DDPMSampler(TMPDenoiser(Network(), y, mix, variance), **settings)
+    else:
+        guided = MMPSDenoiser(Network(), y, mix, IsotropicCovariance(variance))
+        sampler = DDPMSampler(guided, **settings)
+    start = sampler.init((len(m), k * math.prod(prior.shape)), mean=prior.center)
+    x = sampler(start.to(m)).reshape(len(m), k, *prior.shape)
+    return x.clamp(prior.low, prior.high) if None not in (prior.low, prior.high) else x

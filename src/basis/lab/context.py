@@ -1,47 +1,99 @@
-"""What tables are made with: priors, test mixtures, feature networks and the cache of results."""
+"""What tables are computed with: priors, test mixtures, separations and the cache of results."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from basis import metrics, mixings
 from basis._mix import Pairs, Protocol, draw_pairs
+from basis._separate import separate
 from basis.errors import BasisError
-from basis.lab.code_hash import code_hash, own_code
-from basis.lab.fingerprint import fingerprint
-from basis.lab.inception import load_network
-from basis.lab.result_cache import CachedResult, ResultCache
+from basis.lab.cache import CachedResult, ResultCache, fingerprint
+from basis.lab.networks import load_network
+from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
+from basis.progress import Progress
+from basis.result import Result
 from basis.samplers import SAMPLERS
+from basis.samplers.sampler import Sampler
+from basis.search.plan import Plan
+from basis.settings import METHODS
 from basis.signals.datasets import load_images
 from basis.store.loading import list_priors, load_prior
 
+BATCH = 32
+"""Mixtures in one cached result: the most that an interruption loses."""
+
+PriorOrPriors = Prior | Sequence[Prior]
+
 
 class MissingRequirement(Exception):
-    """A table needs a prior or a package that is not here (yet); the message says which."""
+    """A table needs a prior or a package that is not available; the message names it."""
 
 
-def _ignore(what: str, share: float) -> None:
-    """The callback that does nothing."""
+@dataclass(frozen=True)
+class Separated:
+    """Mixtures separated by one method.
+
+    Attributes:
+        sources: (count, k, channels, *size).
+        psnr, evaluations, residual: Of each mixture, (count,).
+        seconds: Of computing.
+    """
+
+    sources: Tensor
+    psnr: Tensor
+    evaluations: Tensor
+    residual: Tensor
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PosteriorSamples:
+    """Samples of each mixture's posterior, (count, samples, k, channels, *size).
+
+    `evaluations` are those of each mixture, (count,).
+    """
+
+    samples: Tensor
+    evaluations: Tensor
+    seconds: float
+
+
+def separate_with(
+    observation: Tensor, prior: PriorOrPriors, mixing: Mixing | None, **settings: Any
+) -> Result:
+    """Calls `separate` without a progress bar of its own; all of this subpackage does so here.
+
+    Args:
+        settings: method, estimate and every other argument of `separate`.
+    """
+    settings = {"progress": False} | {k: v for k, v in settings.items() if v is not None}
+    prior = prior if isinstance(prior, Prior) else list(prior)
+    return separate(observation, prior, mixing=mixing, **settings)
 
 
 class Context:
-    """What tables are made with.
+    """What tables are computed with.
 
     Args:
         cache: Where results are kept.
-        size: How much to do, as a share of the full version; above 1 what can be measured on more
-            is, and all else is as in the full version.
-        seed: Seed of everything drawn.
+        size: How much to measure, as a fraction of the full version. Above 1, only tables that can
+            measure more do.
+        seed: Seed of all random choices.
         root: The data root.
-        data: The set whose test images are mixed: mnist, or sample where there is none.
+        data: The set whose test images are mixed: "mnist", or "sample" (the built-in digits).
         device: Where priors compute.
-        miniature: Whether schedules are cut to a few steps: for tests, worthless as figures.
-        on_progress: Called with what is being computed and the share of it that is done.
-        package: The folder of the package whose code results are kept for; the one that is running
-            by default.
+        chosen: Names or folders of priors for the tables that can measure any prior.
+        method: The method of the tables that can measure any method.
+        miniature: Cut all schedules to a few steps: for tests, the figures are meaningless.
+        on_progress: Called with what is being computed and the fraction that is done.
     """
 
     def __init__(
@@ -53,24 +105,25 @@ class Context:
         root: str | None = None,
         data: str = "mnist",
         device: str = "cpu",
+        chosen: Sequence[str] = (),
+        method: Any = None,
         miniature: bool = False,
-        on_progress: Callable[[str, float], None] = _ignore,
-        package: Path | None = None,
+        on_progress: Callable[[str, float], None] = lambda what, fraction: None,
     ) -> None:
         self.cache, self.size, self.seed = cache, size, seed
         self.root, self.data, self.device = root, data, device
-        self.miniature, self.on_progress, self.package = miniature, on_progress, package
+        self.chosen, self.method = tuple(chosen), method
+        self.miniature, self.on_progress = miniature, on_progress
         self.priors: dict[str, Prior] = {}
-        # Hashes of code, weights and data do not change while a process runs, and take time.
-        self._known: dict[Any, Any] = {}
-        self._networks: dict[str, Any] = {}
+        self.networks: dict[str, Any] = {}
+        self._hashes: dict[Any, Any] = {}
 
     def settings(self) -> dict[str, Any]:
-        """What every section says of the context."""
+        """The settings that every section of the report shows."""
         return {"data": self.data, "seed": self.seed, "size": self.size}
 
     def with_size(self, size: float) -> Context:
-        """The same context for another share of the full version; priors and cache are shared."""
+        """The same context with another size; priors and cache are shared."""
         other = copy.copy(self)
         other.size = size
         return other
@@ -80,20 +133,20 @@ class Context:
         """The set of photos that is mixed."""
         return {"mnist": "cifar10", "sample": "sample-photos"}.get(self.data, self.data)
 
-    def count(self, full: int, least: int = 4, most: int | None = None) -> int:
-        """How many mixtures to take where the full version takes `full`.
+    def count(self, full: int, at_least: int = 4, at_most: int | None = None) -> int:
+        """How many mixtures to measure where the full version measures `full`.
 
         Args:
-            full: Of a size of 1.
-            least: Of any size.
-            most: Of sizes above 1; as many as of 1 by default.
+            at_least: Of any size.
+            at_most: Of sizes above 1; `full` by default.
         """
-        return max(least, min(round(full * self.size), most or full))
+        return max(at_least, min(round(full * self.size), at_most or full))
 
     def prior(self, name: str) -> Prior | None:
-        """A prior by name; None where there is none (yet)."""
+        """A prior by name or folder, or None if there is none."""
         if name not in self.priors:
-            if name not in [entry.name for entry in list_priors(self.root)]:
+            known = [*self.chosen, *(entry.name for entry in list_priors(self.root))]
+            if name not in known:
                 return None
             self.priors[name] = load_prior(name, root=self.root, device=self.device)
         return self.priors[name]
@@ -102,86 +155,168 @@ class Context:
         """A prior that a table cannot do without; raises `MissingRequirement`."""
         prior = self.prior(name)
         if prior is None:
-            raise MissingRequirement(f"no prior called {name!r} yet")
+            raise MissingRequirement(f"there is no prior {name!r}")
         return prior
 
-    def all_priors(self, names: Sequence[str]) -> list[Prior] | None:
-        """All of these priors, or None where one is missing."""
-        priors = [self.prior(name) for name in names]
-        return None if None in priors else [p for p in priors if p is not None]
+    def need_chosen(self, *default: str) -> list[Prior]:
+        """The priors chosen by the user, or the default ones that exist; at least one."""
+        if self.chosen:
+            return [self.need(name) for name in self.chosen]
+        found = [prior for prior in map(self.prior, default) if prior is not None]
+        if not found:
+            raise MissingRequirement(f"there is no prior {default[0]!r}")
+        return found
 
     def pairs(
         self, count: int, *, k: int = 2, protocol: Protocol = "agnostic", data: str | None = None
     ) -> Pairs:
-        """Test mixtures; the first of a longer draw are those of a shorter one."""
+        """Test mixtures; the first ones are the same for every count."""
         images = load_images(data or self.data, "test", root=self.root)
         return draw_pairs(images, count, k=k, protocol=protocol, seed=self.seed)
 
     def feature_network(self, name: str) -> Any:
-        """A network whose features compare sets of images; None where it is not installed."""
-        if name not in self._networks:
+        """A network whose features compare sets of images, or None if it is not installed."""
+        if name not in self.networks:
             try:
-                self._networks[name] = load_network(name, root=self.root)
+                self.networks[name] = load_network(name, root=self.root)
             except BasisError:
-                self._networks[name] = None
-        return self._networks[name]
+                self.networks[name] = None
+        return self.networks[name]
 
     def schedule(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings of a separation, as they are to be run."""
-        if not self.miniature:
+        """The settings of a separation as they are run: those given, or a miniature of them."""
+        method = settings.get("method")
+        if not self.miniature or method is None:
             return settings
-        return settings | ({"effort": 24} if "effort" in settings else {"steps": 2})
+        return settings | {"method": _shortened(method)}
 
     def cached(
-        self,
-        name: str,
-        key: dict[str, Any],
-        compute: Callable[[], CachedResult],
-        rooms: Sequence[str],
+        self, name: str, key: dict[str, Any], compute: Callable[[], CachedResult]
     ) -> CachedResult:
-        """A result from the cache, or computed now.
+        """A result from the cache, or computed now; see `ResultCache.get`."""
+        return self.cache.get(name, {"seed": self.seed} | key, compute)
 
-        It is kept for the seed, the key, and the code of the rooms, of everything they import and
-        of the file that `compute` is written in.
+    def hash_of(self, value: Any) -> Any:
+        """The fingerprint of an object that does not change while the context exists."""
+        # The object is kept with its fingerprint, so that no other object gets the same id.
+        if id(value) not in self._hashes:
+            self._hashes[id(value)] = (value, fingerprint(value))
+        return self._hashes[id(value)][1]
+
+    def key(
+        self, prior: PriorOrPriors, truth: Tensor, mixing: Mixing, settings: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Everything a separation of mixtures of `truth` depends on."""
+        priors = [prior] if isinstance(prior, Prior) else prior
+        return {
+            "priors": [self.hash_of(p) for p in priors],
+            "settings": settings,
+            "mixing": mixing.describe(),
+            "truth": truth,
+            "observation": mixing(truth),
+        }
+
+    def separate_pairs(
+        self,
+        prior: Prior,
+        count: int,
+        *,
+        k: int = 2,
+        protocol: Protocol = "agnostic",
+        data: str | None = None,
+        **settings: Any,
+    ) -> Separated:
+        """Separates the first `count` test mixtures with alphas of 1."""
+        sources = self.pairs(count, k=k, protocol=protocol, data=data).sources
+        mixing = mixings.mixture((1.0,) * k, sources.shape[2])
+        return self.separate(prior, sources, mixing, **settings)
+
+    def separate(
+        self, prior: PriorOrPriors, sources: Tensor, mixing: Mixing, **settings: Any
+    ) -> Separated:
+        """Mixes sources, (count, k, channels, *size), and separates them again.
 
         Args:
-            name: What is computed.
-            key: Everything else that it depends on, described by `fingerprint`.
-            compute: Called where there is no such result yet.
-            rooms: The rooms of the package that compute it, for example "separation".
+            prior: One for all sources, or one per source.
+            sources: What is mixed.
+            mixing: How.
+            settings: Arguments of `separate`.
         """
-        rooms = tuple(rooms)
-        code = self.known(("rooms", rooms), lambda: code_hash(*rooms, package=self.package))
-        own = self.known(("module", compute.__module__), lambda: own_code(compute))
-        full = {"seed": self.seed, "key": fingerprint(key), "code": code, "own": own}
-        return self.cache.get(name, full, compute)
+        settings = self.schedule(settings)
+        names = [prior.name] if isinstance(prior, Prior) else [p.name for p in prior]
+        label = " ".join([*names, describe_settings(settings)])
+        results = []
+        for first in range(0, len(sources), BATCH):
+            truth = sources[first : first + BATCH]
 
-    def prior_key(self, prior: Prior | Sequence[Prior]) -> Any:
-        """What names a prior, or one per source, in a key: all its settings, weights and code."""
-        if not isinstance(prior, Prior):
-            return [self.prior_key(p) for p in prior]
-        return [prior.describe(), self.object_key(prior)]
+            def compute(truth: Tensor = truth, first: int = first) -> CachedResult:
+                def progress(p: Progress) -> None:
+                    done = first + len(truth) * p.done / p.total
+                    self.on_progress(label, done / len(sources))
 
-    def object_key(self, value: object) -> Any:
-        """The fingerprint of a large object that stays as it is, made once per context."""
-        # The object is kept beside the answer, so that no other one gets its id.
-        return self.known(("object", id(value)), lambda: (value, fingerprint(value)))[1]
+                result = separate_with(
+                    mixing(truth), prior, mixing, seed=self.seed, progress=progress, **settings
+                )
+                return CachedResult(
+                    {
+                        "sources": result.sources.half(),
+                        "psnr": metrics.psnr(result.sources, truth, permute=True),
+                        "evaluations": result.item_evaluations,
+                        "residual": result.residual,
+                    }
+                )
 
-    def sampler_key(self) -> Any:
-        """The code of every sampler as it is now, which the files of its room do not always say."""
-        return self.known("samplers", lambda: fingerprint(SAMPLERS))
+            key = self.key(prior, truth, mixing, settings)
+            results.append(self.cached("separated", key, compute))
 
-    def data_key(self, data: str, split: Any) -> Any:
-        """What names the images of a set in a key: the hash of all of them and their labels."""
+        def joined(name: str) -> Tensor:
+            return torch.cat([r.tensors[name] for r in results])
 
-        def describe() -> Any:
-            images = load_images(data, split, root=self.root)
-            return [data, split, fingerprint(images.images), fingerprint(images.labels)]
+        seconds = sum(r.seconds for r in results)
+        return Separated(
+            joined("sources").float(),
+            joined("psnr"),
+            joined("evaluations"),
+            joined("residual"),
+            seconds,
+        )
 
-        return self.known(("data", data, split), describe)
+    def posterior(
+        self, prior: PriorOrPriors, truth: Tensor, mixing: Mixing, samples: int, **settings: Any
+    ) -> PosteriorSamples:
+        """Several samples of the posterior of each mixture, by the sampler gibbs by default."""
+        settings = self.schedule({"method": "gibbs"} | settings | {"samples": samples})
 
-    def known(self, name: Any, describe: Callable[[], Any]) -> Any:
-        """A description that is made once per context."""
-        if name not in self._known:
-            self._known[name] = describe()
-        return self._known[name]
+        def compute() -> CachedResult:
+            result = separate_with(
+                mixing(truth), prior, mixing, seed=self.seed, **settings,
+                progress=lambda p: self.on_progress("posterior samples", p.done / p.total),
+            )  # fmt: skip
+            assert result.samples is not None
+            found = {"samples": result.samples.half(), "evaluations": result.item_evaluations}
+            return CachedResult(found)
+
+        result = self.cached("samples", self.key(prior, truth, mixing, settings), compute)
+        tensors = result.tensors
+        return PosteriorSamples(tensors["samples"].float(), tensors["evaluations"], result.seconds)
+
+
+def describe_settings(settings: dict[str, Any]) -> str:
+    """Settings of a separation as tables and progress bars show them: method=fast samples=8."""
+    shown = {
+        name: value.name if isinstance(value, Sampler) else value
+        for name, value in settings.items()
+    }
+    return " ".join(f"{name}={value}" for name, value in shown.items())
+
+
+def _shortened(method: Any) -> Any:
+    """A few steps of a method."""
+    if isinstance(method, Plan):
+        rounds = tuple(replace(r, sampler=_shortened(r.sampler)) for r in method.rounds)
+        return replace(method, rounds=rounds)
+    if isinstance(method, Sampler):
+        return replace(method, steps=2)  # type: ignore[call-arg]
+    if isinstance(method, int) or method in METHODS:
+        return 60
+    return SAMPLERS[method](steps=2)  # type: ignore[call-arg]

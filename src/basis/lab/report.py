@@ -1,22 +1,131 @@
-"""The report: one HTML file with all sections and pictures in it, and the tables as Markdown."""
+"""The report: sections with tables and pictures, as one HTML file and as Markdown."""
 
 from __future__ import annotations
 
 import base64
+import importlib
+import io
 import json
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 
+from basis import metrics, plots
 from basis._version import __version__
 from basis.errors import BasisError, markdown_code
 from basis.files import folder_lock, write_text
-from basis.lab.context import Context
-from basis.lab.definition import load_tables
-from basis.lab.section import Section
+from basis.lab import TABLES
+from basis.lab.context import Context, MissingRequirement
+from basis.mixings.mixing import Mixing
+from basis.plots.charts import Table
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SIZES = {"quick": 0.03, "full": 1.0, "whole": 10.0}
+"""Named sizes, as fractions of the number of mixtures in the full version.
+
+With "whole", tables of photos measure as many images as the test set has; others are as "full".
+"""
+
+
+class _HasCost(Protocol):
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def evaluations(self) -> Tensor: ...
+
+
+@dataclass
+class Section:
+    """One table or figure of the report.
+
+    Attributes:
+        name, title: As in `TABLES`.
+        text: Paragraphs.
+        tables: Tables of text.
+        pictures: Captions and PNG files.
+        settings: What it was computed with.
+        seconds, evaluations: What computing it took, now or when the cache was filled.
+    """
+
+    name: str
+    title: str
+    text: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    pictures: list[tuple[str, bytes]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    evaluations: int = 0
+
+    def add_picture(self, caption: str, picture: Image.Image) -> None:
+        """Adds a picture."""
+        file = io.BytesIO()
+        picture.save(file, format="PNG")
+        self.pictures.append((caption, file.getvalue()))
+
+    def add_panel(
+        self, caption: str, truth: Tensor, sources: Tensor, mixing: Mixing, **options: Any
+    ) -> None:
+        """Adds a picture of separations with the truth, one mixture per row.
+
+        Args:
+            truth, sources: (rows, k, channels, height, width).
+            mixing: How the mixtures were made.
+            options: Further arguments of `separation_panel`.
+        """
+        options = {"cell": 84} | options
+        panel = plots.separation_panel(mixing(truth), sources, mixing, truth=truth, **options)
+        self.add_picture(caption, panel)
+
+    def add_cost(self, done: _HasCost) -> None:
+        """Adds the seconds and evaluations of a computation."""
+        self.seconds += done.seconds
+        self.evaluations += int(done.evaluations.sum())
+
+
+def mean_and_error(values: Tensor | Sequence[float], digits: int = 2) -> str:
+    """Mean ± standard error."""
+    s = metrics.summarize(torch.as_tensor(values))
+    return f"{s.mean:.{digits}f} ± {s.stderr:.{digits}f}"
+
+
+def percentage(mask: Tensor) -> str:
+    """The fraction of a mask that is true, in percent."""
+    return f"{mask.float().mean().item():.0%}"
+
+
+def resolve_size(size: str | float) -> float:
+    """A size by name or as a fraction above 0, as a fraction."""
+    try:
+        fraction = float(SIZES.get(size, size) if isinstance(size, str) else size)
+    except ValueError:
+        fraction = 0.0
+    largest = max(SIZES.values())
+    if not 0 < fraction <= largest:
+        raise BasisError(
+            f"size must be {', '.join(SIZES)}, or a number above 0 and at most {largest:g}, "
+            f"not {size}"
+        )
+    return fraction
+
+
+def compute_table(name: str, ctx: Context) -> Section:
+    """Computes one table; if a prior or a package is missing, its text says which."""
+    module, title = TABLES[name]
+    tables = importlib.import_module(f"basis.lab.tables.{module}")
+    section = Section(name, title)
+    try:
+        getattr(tables, name.replace("-", "_"))(ctx, section)
+    except MissingRequirement as missing:
+        section.text.append(str(missing))
+    section.settings = ctx.settings() | section.settings
+    return section
 
 
 def build_report(
@@ -25,34 +134,31 @@ def build_report(
     out: str | Path,
     *,
     size: str | float = "quick",
-    command: str = "basis reproduce",
+    command: str = "basis lab reproduce",
     on_section: Callable[[Section], None] | None = None,
 ) -> list[Section]:
-    """Makes tables and figures and writes `report.html` and `tables.md`.
+    """Computes tables and figures and writes `report.html` and `tables.md`.
 
-    Both files are written again after every section, so that there is something to read early. A
-    second process in the same folder is refused.
+    Both files are written again after every section. Only one process at a time may use a folder.
 
     Args:
-        names: Of tables, or "all".
-        ctx: What they are made with.
+        names: Names in `TABLES`, or "all".
+        ctx: What they are computed with.
         out: The folder of the two files.
-        size: "quick", "full", "whole" or a share of the full version.
+        size: "quick", "full", "whole" or a fraction of the full version.
         command: The command line that the report shows.
         on_section: Called with every section that is done.
     """
-    tables = load_tables()
-    chosen = list(tables) if "all" in names else list(dict.fromkeys(names))
-    unknown = [name for name in chosen if name not in tables]
+    chosen = list(TABLES) if "all" in names else list(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in TABLES]
     if unknown:
-        raise BasisError(f"unknown table {unknown[0]!r}: give all, or some of {', '.join(tables)}")
-    for name in chosen:
-        tables[name].share(size)  # a wrong size is refused before any work
-    _template()  # and so is a missing package
+        raise BasisError(f"unknown table {unknown[0]!r}; the tables are all, {', '.join(TABLES)}")
+    ctx = ctx.with_size(resolve_size(size))
+    _template()  # a missing package is reported before any work
     sections: list[Section] = []
     with folder_lock(out):
         for name in chosen:
-            section = tables[name].run(ctx, size)
+            section = compute_table(name, ctx)
             sections.append(section)
             write_report(sections, Path(out) / "report.html", command=command)
             write_text(Path(out) / "tables.md", tables_markdown(sections, command=command))
@@ -62,13 +168,7 @@ def build_report(
 
 
 def write_report(sections: Sequence[Section], path: str | Path, *, command: str) -> Path:
-    """Writes the HTML file.
-
-    Args:
-        sections: What to show, in order.
-        path: The file.
-        command: The command line that made it.
-    """
+    """Writes the HTML file: the sections in order, and the command line."""
     text = _template().render(
         sections=sections,
         command=command,
@@ -80,8 +180,18 @@ def write_report(sections: Sequence[Section], path: str | Path, *, command: str)
     return Path(path)
 
 
+def tables_markdown(sections: Sequence[Section], *, command: str) -> str:
+    """The tables and texts without pictures."""
+    parts = [f"Made by {markdown_code(command)}, basis {__version__}, {_versions()}.\n"]
+    for section in sections:
+        if section.tables:
+            parts += [f"## {section.title}\n", *(table.markdown() for table in section.tables)]
+            parts += [f"{text}\n" for text in section.text]
+            parts.append(f"{_origin(section)}\n")
+    return "\n".join(parts)
+
+
 def _template() -> Any:
-    """The template of the report."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -100,23 +210,11 @@ def _template() -> Any:
     return environment.get_template("report.html.j2")
 
 
-def tables_markdown(sections: Sequence[Section], *, command: str) -> str:
-    """The tables alone, for a page of documentation."""
-    parts = [f"Made by {markdown_code(command)}, basis {__version__}, {_versions()}.\n"]
-    for section in sections:
-        if section.tables:
-            parts += [f"## {section.title}\n", *(table.markdown() for table in section.tables)]
-            parts += [f"{text}\n" for text in section.text]
-            parts.append(f"{_origin(section)}\n")
-    return "\n".join(parts)
-
-
 def _origin(section: Section) -> str:
-    """How a section was made: command, cost and settings."""
-    settings = f" Settings: {json.dumps(section.settings)}." if section.settings else ""
+    """Command, cost and settings of a section."""
     return (
-        f"basis reproduce {section.name}: {_time(section.seconds)}, {section.evaluations:,} "
-        f"network evaluations.{settings}"
+        f"basis lab reproduce {section.name}: {_time(section.seconds)}, {section.evaluations:,} "
+        f"network evaluations. Settings: {json.dumps(section.settings)}."
     )
 
 

@@ -1,1 +1,1 @@
-"""The tables and figures of the paper."""
+"""The tables and figures: one function each, listed in `basis.lab.TABLES`."""
