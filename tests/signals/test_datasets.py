@@ -456,13 +456,12 @@ def test_sample_photos():
 def test_list_of_an_empty_root(tmp_path):
     entries = {entry.name: entry for entry in list_datasets(tmp_path)}
     assert list(entries) == ["mnist", "cifar10", "sample", "sample-photos"]
-    assert not entries["mnist"].found
+    assert entries["mnist"].where is None
     assert "basis lab data download mnist" in entries["mnist"].how
-    assert entries["cifar10"].images == 60_000
+    assert entries["cifar10"].train == 50_000
     sample = entries["sample"]
-    assert sample.found
     assert sample.where.is_dir()
-    assert sample.images == len(load_images("sample"))
+    assert sample.test == len(load_images("sample"))
 
 
 def test_list_finds_what_is_there(tmp_path, rng):
@@ -475,10 +474,10 @@ def test_list_finds_what_is_there(tmp_path, rng):
     entries = {entry.name: entry for entry in list_datasets(tmp_path)}
     assert list(entries) == ["mnist", "cifar10", "sample", "sample-photos", "scenes/church"]
     assert entries["mnist"].where == tmp_path / "MNIST/raw"
-    assert entries["cifar10"].found
+    assert entries["cifar10"].where
     assert (entries["scenes/church"].train, entries["scenes/church"].test) == (2, 1)
     (tmp_path / "cifar-10-batches-py/test_batch").unlink()
-    assert not list_datasets(tmp_path)[1].found
+    assert list_datasets(tmp_path)[1].where is None
 
 
 @pytest.mark.skipif(not (ROOT / "MNIST").is_dir(), reason=f"MNIST is not in {ROOT}")

@@ -155,11 +155,11 @@ def _texts(args: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
 
 def _named(args: argparse.Namespace, text: str) -> bool:
     """Whether a text is the name of a data set or of a prior, which come before folders."""
-    from basis.signals.datasets import NAMES
+    from basis.signals.datasets import DATASETS
     from basis.store.loading import list_priors
 
     root = getattr(args, "data_root", None)
-    return text in NAMES or any(entry.name == text for entry in list_priors(root))
+    return text in DATASETS or any(entry.name == text for entry in list_priors(root))
 
 
 def _same(one: str, other: str) -> bool:

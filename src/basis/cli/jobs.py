@@ -46,11 +46,11 @@ def is_job(args: argparse.Namespace, inputs: list[str], count: int) -> bool:
 
 def _item_count(inputs: list[str], count: int) -> int:
     """How many items the inputs are, as far as that is known without reading them."""
-    from basis.signals.datasets import NAMES
+    from basis.signals.datasets import DATASETS
 
     if any(Path(path).is_dir() for path in inputs):
         return MANY + 1
-    if len(inputs) != 1 or inputs[0] in NAMES:
+    if len(inputs) != 1 or inputs[0] in DATASETS:
         return count if len(inputs) == 1 else len(inputs)
     path = Path(inputs[0])
     if path.suffix.lower() == ".npy" and path.is_file():
@@ -70,9 +70,9 @@ def stream_of(args: argparse.Namespace) -> Any:
 
     from basis.cli.separate import data_set_alphas
     from basis.jobs.streams import PairStream, as_stream
-    from basis.signals.datasets import NAMES
+    from basis.signals.datasets import DATASETS
 
-    if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
+    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
         from basis._mix import draw_indices
         from basis.mixings.matrix import mixture
         from basis.signals.datasets import load_images

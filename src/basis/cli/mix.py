@@ -49,10 +49,10 @@ def add(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Adds the sources and writes the mixture."""
     from basis._mix import mix, test_mixtures
-    from basis.signals.datasets import NAMES
+    from basis.signals.datasets import DATASETS
 
     same = {"alphas": args.alphas, "noise": args.noise, "seed": args.seed}
-    if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
+    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
         mixture = test_mixtures(args.inputs[0], args.count, **same)
     else:
         mixture = mix(args.inputs, clip=args.clip, **same)

@@ -119,10 +119,10 @@ def separate_as_job(args: argparse.Namespace, out: Path) -> None:
 def _read(args: argparse.Namespace) -> Observation:
     """The observation that the inputs are: files, or mixtures of the images of a data set."""
     from basis._mix import test_mixtures
-    from basis.signals.datasets import NAMES
+    from basis.signals.datasets import DATASETS
     from basis.signals.observation import read
 
-    if len(args.inputs) == 1 and args.inputs[0] in NAMES and not Path(args.inputs[0]).exists():
+    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
         sources, alphas = data_set_alphas(args)
         return test_mixtures(
             args.inputs[0],

@@ -31,7 +31,7 @@ from basis.signals.pictures import (
     PICTURES,
     SPLITS,
     find_pictures,
-    open_bytes,
+    open_8_bit,
     picture_tensor,
     read_folder,
     squares,
@@ -94,14 +94,6 @@ class DatasetInfo:
     """folder it was found in; None if it is not there or incomplete"""
     how: str
     """how to get it"""
-
-    @property
-    def found(self) -> bool:
-        return self.where is not None
-
-    @property
-    def images(self) -> int:
-        return self.train + self.test
 
 
 def load_images(
@@ -263,7 +255,7 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
     if path.suffix.lower() in NUMPY:
         return _load_arrays(path)
     if path.suffix.lower() in PICTURES:
-        image = picture_tensor(open_bytes(path)).contiguous()
+        image = picture_tensor(open_8_bit(path)).contiguous()
         return ImageSet(image[None], None, path.stem, f"picture {path}")
     if is_idx(path):
         images = torch.from_numpy(read_idx(path, 3))[:, None]
@@ -294,17 +286,13 @@ def _load_cifar(folder: Path, split: Split) -> ImageSet:
 
 
 def _load_sample(path: Path, split: Split) -> ImageSet:
-    arrays = load_arrays(path / "mnist.npz")
-    images, labels = torch.from_numpy(arrays["images"])[:, None], arrays["labels"]
-    about = "first 512 digits of the MNIST test set, shipped with the package"
-    return ImageSet(images, _labels(labels, len(images), "sample"), "sample", about, _DIGITS)
+    found, about = _load_arrays(path / "mnist.npz"), "first 512 digits of the MNIST test set"
+    return ImageSet(found.images, found.labels, "sample", f"{about}, shipped here", _DIGITS)
 
 
 def _load_sample_photos(path: Path, split: Split) -> ImageSet:
-    arrays = load_arrays(path / "cifar10.npz")
-    images, name = torch.from_numpy(arrays["images"]), "sample-photos"
-    about = "first 128 photos of the CIFAR-10 test set, shipped with the package"
-    return ImageSet(images, _labels(arrays["labels"], len(images), name), name, about, _THINGS)
+    found, about = _load_arrays(path / "cifar10.npz"), "first 128 photos of the CIFAR-10 test set"
+    return ImageSet(found.images, found.labels, "sample-photos", f"{about}, shipped here", _THINGS)
 
 
 def _load_arrays(path: Path) -> ImageSet:
@@ -447,4 +435,3 @@ register(
         _load_sample_photos,
     )
 )
-NAMES = tuple(DATASETS)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import check_fits_memory, check_regular, reading
-from basis.signals.pictures import decode_bytes, stack_pictures
+from basis.signals.pictures import open_8_bit, stack_pictures
 
 MOST_PICTURES = 150_000
 """Pictures of an lmdb that are read at most: LSUN's bedrooms are three million."""
@@ -248,4 +248,4 @@ def _pictures(environment: Any, folder: Path) -> Iterator[tuple[Path, Image.Imag
             if number >= MOST_PICTURES:
                 return
             name = folder / key.decode("ascii", "replace")
-            yield name, decode_bytes(value, name)
+            yield name, open_8_bit(name, value)

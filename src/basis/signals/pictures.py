@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -56,20 +55,49 @@ def picture_tensor(image: Image.Image) -> Tensor:
     return values[None] if values.ndim == 2 else values.permute(2, 0, 1)
 
 
-def open_bytes(path: Path) -> Image.Image:
-    """A picture of mode L or RGB; deeper ones are rounded to 8 bits."""
-    return _rounded(open_picture(path), path)
+def open_8_bit(path: Path, data: bytes | None = None) -> Image.Image:
+    """As `open_picture`, of mode L or RGB: deeper pictures are rounded to 8 bits."""
+    image = open_picture(path, data=data)
+    if image.mode != "F":
+        return image
+    return Image.fromarray(as_bytes(as_tensor(np.asarray(image), path), path).numpy())
 
 
-def decode_bytes(data: bytes, name: Path) -> Image.Image:
-    """The same from the bytes of a picture's file, which errors call `name`."""
-    return _rounded(_decode(io.BytesIO(data), name), name)
+def open_picture(
+    path: Path, max_pixels: int | None = None, *, data: bytes | None = None
+) -> Image.Image:
+    """A picture, decoded and upright, of mode L, RGB, or F (deeper grey, scaled to [0, 1]).
 
-
-def open_picture(path: Path, max_pixels: int | None = None) -> Image.Image:
-    """A picture, decoded and upright, of mode L, RGB, or F (deeper grey, scaled to [0, 1])."""
-    check_regular(path)
-    return _decode(path, path, max_pixels)
+    Args:
+        path: The file.
+        max_pixels: Larger pictures are rejected before they are decoded.
+        data: The bytes of the file if they are in memory; `path` is then used in errors only.
+    """
+    if data is None:
+        check_regular(path)
+    source = path if data is None else io.BytesIO(data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(source, formats=FORMATS) as file, _quiet_decoder(file.format):
+                if max_pixels is not None and file.width * file.height > max_pixels:
+                    raise BasisError(
+                        f"{path} has {file.width}x{file.height} pixels; at most "
+                        f"{max_pixels / 1e6:g} megapixels are accepted: crop it or make it smaller"
+                    )
+                return plain_mode(file, path)
+    except (BasisError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise BasisError(
+            f"{path} has more than {Image.MAX_IMAGE_PIXELS} pixels, which is not accepted"
+        ) from error
+    except Exception as error:  # decoders raise anything on broken bytes
+        raise BasisError(
+            f"{path} is not a picture that can be read ({type(error).__name__}); "
+            f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
+        ) from error
 
 
 def plain_mode(image: Image.Image, where: object) -> Image.Image:
@@ -108,37 +136,6 @@ def squares(images: Tensor, size: int) -> Tensor:
         return images
     pixels = images.movedim(1, -1).squeeze(-1).contiguous().numpy()
     return torch.stack([picture_tensor(square(Image.fromarray(one), size)) for one in pixels])
-
-
-def _rounded(image: Image.Image, path: Path) -> Image.Image:
-    if image.mode != "F":
-        return image
-    return Image.fromarray(as_bytes(as_tensor(np.asarray(image), path), path).numpy())
-
-
-def _decode(source: Path | BinaryIO, path: Path, max_pixels: int | None = None) -> Image.Image:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source, formats=FORMATS) as file, _quiet_decoder(file.format):
-                if max_pixels is not None and file.width * file.height > max_pixels:
-                    raise BasisError(
-                        f"{path} has {file.width}x{file.height} pixels; at most "
-                        f"{max_pixels / 1e6:g} megapixels are accepted: crop it or make it smaller"
-                    )
-                return plain_mode(file, path)
-    except (BasisError, MemoryError):
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BasisError(
-            f"{path} has more than {Image.MAX_IMAGE_PIXELS} pixels, which is not accepted"
-        ) from error
-    except Exception as error:  # decoders raise anything on broken bytes
-        raise BasisError(
-            f"{path} is not a picture that can be read ({type(error).__name__}); "
-            f"accepted: {', '.join(suffix[1:] for suffix in PICTURES)}"
-        ) from error
 
 
 @contextmanager
@@ -202,7 +199,7 @@ def read_folder(
         raise BasisError(
             f"{folder} contains no images; accepted: files ending in {', '.join(PICTURES)}"
         )
-    stacked = stack_pictures(((path, open_bytes(path)) for path in paths), size, channels)
+    stacked = stack_pictures(((path, open_8_bit(path)) for path in paths), size, channels)
 
     parents = [path.relative_to(folder).parts[:-1] for path in paths]
     if not all(parents):
