@@ -38,7 +38,7 @@ _FEWEST_MEASURED = 8
 def finish(
     trainer: Trainer,
     data: TrainingData,
-    family: NetworkKind,
+    network: NetworkKind,
     *,
     name: str,
     variance_images: int,
@@ -52,7 +52,7 @@ def finish(
     Args:
         trainer: The run.
         data: Its data, with the held-out items at the end.
-        family: The kind of network.
+        network: The kind of network.
         name: The name of the prior.
         variance_images: Images for learning the variance; 0 for none.
         energy_pairs: Mixtures for measuring typical energies; None for no measurement.
@@ -66,7 +66,7 @@ def finish(
     missing = card is None or (learn and "variance" not in card.training)
     if missing:
         images = variance_images if learn else 0
-        card = _export(trainer, data, family, name, images, head, teacher, progress)
+        card = _export(trainer, data, network, name, images, head, teacher, progress)
     held_out = data.values[len(trainer.images) :]
     assert card is not None
     enough = len(held_out) >= _FEWEST_MEASURED
@@ -93,7 +93,7 @@ def _own_card(trainer: Trainer, name: str) -> Card | None:
 def _export(
     trainer: Trainer,
     data: TrainingData,
-    family: NetworkKind,
+    network: NetworkKind,
     name: str,
     variance_images: int,
     head: nn.Module | None,
@@ -110,7 +110,7 @@ def _export(
     training, errors = _records(trainer)
     entries = {
         "name": name,
-        "title": f"{family.title} prior of {data.name}",
+        "title": f"{network.title} prior of {data.name}",
         **card_entries(trainer.config, data),
         "architecture": describe_module(module),
         "errors": errors,

@@ -20,8 +20,8 @@ from basis.errors import BasisError
 from basis.files import check_disk_space, check_no_link
 from basis.nn.glow import Glow
 from basis.nn.kinds import describe_module, find_kind
-from basis.plots.charts import new_figure, save_figure
 from basis.nn.ladder import Ladder
+from basis.plots.charts import new_figure, save_figure
 from basis.priors.prior import Prior
 from basis.store.folder import save_prior
 from basis.store.loading import load_prior

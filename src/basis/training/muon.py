@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix updates are orthogonalised.
+"""Muon: momentum whose matrix updates are orthogonalized.
 
 Keller Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"
 (https://kellerjordan.github.io/posts/muon/). On this package's U-Net it reaches in 19,000 images a
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
-def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
+def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
     """Moves the singular values of a matrix towards one by a quintic Newton-Schulz iteration.
 
     The coefficients trade exactness for speed: singular values land in about [0.7, 1.2]. The
@@ -97,7 +97,7 @@ class Muon(torch.optim.Optimizer):
         state["momentum"].mul_(group["momentum"]).add_(grad)
         nesterov = grad.add(state["momentum"], alpha=group["momentum"]).flatten(1)
         rows, columns = nesterov.shape
-        update = orthogonalise(nesterov) * max(1.0, rows / columns) ** 0.5
+        update = orthogonalize(nesterov) * max(1.0, rows / columns) ** 0.5
         p.mul_(1 - group["lr"] * group["weight_decay"])
         p.add_(update.view(p.shape), alpha=-group["lr"])
 

@@ -16,9 +16,9 @@ from basis.errors import BasisError
 from basis.files import check_disk_space
 from basis.nn.energy import Energy
 from basis.nn.experts import Experts
+from basis.nn.growing import grow_head, grow_unet
 from basis.nn.kind import NetworkKind
 from basis.nn.kinds import describe_module, find_kind
-from basis.nn.growing import grow_head, grow_unet
 from basis.nn.unet import UNet, VarianceHead
 from basis.priors.prior import Prior
 from basis.store.folder import CARD
@@ -120,8 +120,8 @@ def train(
             network, such as `widths=` of `basis.nn.UNetConfig`.
     """
     folder = Path(out)
-    family = find_kind(kind, trainable=True)
-    training, sizes = split_settings(family, settings)
+    network = find_kind(kind, trainable=True)
+    training, sizes = split_settings(network, settings)
     if "images" in training and training.get("hours") is not None:
         raise BasisError("give images or hours, not both")
     config = TrainConfig(**training)
@@ -136,17 +136,17 @@ def train(
     if not config.images and init is None:
         raise BasisError("images=0 trains nothing without a prior to start from (init)")
     if sigma is not None:
-        _check_single(family, sigma)
+        _check_single(network, sigma)
         config = replace(config, sigma_min=sigma, sigma_max=sigma)
-    guide = find_teacher(teacher, family, items, config, root, device)
+    guide = find_teacher(teacher, network, items, config, root, device)
     start = load_prior(init, root=root) if isinstance(init, str | Path) else init
     if start is not None:
-        sizes = sizes_like(start, family, config.noise[0]) | sizes
+        sizes = sizes_like(start, network, config.noise[0]) | sizes
     if conditional:
-        sizes["classes"] = count_classes(family, items)
-    module = new_module(family, items, sizes, conditioned=sigma is None, seed=config.seed)
+        sizes["classes"] = count_classes(network, items)
+    module = new_module(network, items, sizes, conditioned=sigma is None, seed=config.seed)
     head = start_from(module, start, config.noise[0]) if start is not None else None
-    sigmas, config = _noise_levels(family, module, config, sigma)
+    sigmas, config = _noise_levels(network, module, config, sigma)
     low, high, _ = config.noise
     taught = None
     if guide is not None:
@@ -171,7 +171,7 @@ def train(
             about=about,
             sigmas=sigmas,
             objective=make_objective(
-                family.objective,
+                network.objective,
                 config,
                 items.moments()[1],
                 eight_bit=values.dtype == torch.uint8,
@@ -196,7 +196,7 @@ def train(
             done = finish(
                 trainer,
                 items,
-                family,
+                network,
                 name=name or folder.resolve().name,
                 variance_images=variance_images,
                 energy_pairs=pairs,
@@ -219,16 +219,16 @@ def run_to_end(trainer: Trainer, progress: Report) -> None:
 
 
 def split_settings(
-    family: NetworkKind, settings: Mapping[str, Any]
+    network: NetworkKind, settings: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Divides the keywords of `train` into those of `TrainConfig` and those of the network."""
     training = {f.name for f in fields(TrainConfig)}
-    network = {f.name for f in fields(family.config or TrainConfig) if f.metadata.get("flag")}
+    sizes = {f.name for f in fields(network.config or TrainConfig) if f.metadata.get("flag")}
     for name in settings:
-        if name not in training | network:
+        if name not in training | sizes:
             raise BasisError(
-                f"there is no setting {name!r:.60}; the settings of {family.name} are "
-                f"{', '.join(sorted(network - training))}, those of training "
+                f"there is no setting {name!r:.60}; the settings of {network.name} are "
+                f"{', '.join(sorted(sizes - training))}, those of training "
                 f"{', '.join(sorted(training))}"
             )
     own = {name: value for name, value in settings.items() if name in training}
@@ -236,26 +236,31 @@ def split_settings(
 
 
 def new_module(
-    family: NetworkKind, data: TrainingData, sizes: Mapping[str, Any], *, conditioned: bool, seed: int
+    network: NetworkKind,
+    data: TrainingData,
+    sizes: Mapping[str, Any],
+    *,
+    conditioned: bool,
+    seed: int,
 ) -> nn.Module:
     """An untrained network for this data.
 
     Args:
-        family: The kind of network.
+        network: The kind of network.
         data: The data.
         sizes: Sizes other than the defaults.
         conditioned: Whether one model serves all noise levels.
         seed: Seed of the first weights.
     """
-    if family.unit_range and (data.low, data.high) != (0.0, 1.0):
+    if network.unit_range and (data.low, data.high) != (0.0, 1.0):
         raise BasisError(
-            f"{family.name} accepts values in [0, 1] only (value_range=(0, 1)), not from "
+            f"{network.name} accepts values in [0, 1] only (value_range=(0, 1)), not from "
             f"{data.low} to {data.high}"
         )
     # The caller's random numbers stay as they are.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: nn.Module = family.new_module(
+        module: nn.Module = network.new_module(
             data.shape, *data.moments(), sizes, conditioned=conditioned
         )
     return module
@@ -305,41 +310,41 @@ def _ordered(data: TrainingData, kept: int, folder: Path) -> TrainingData:
     return data if begun.data == fingerprint(data.values[:kept], data.values[kept:]) else spread
 
 
-def _check_single(family: NetworkKind, sigma: float) -> None:
-    if "conditioned" not in {f.name for f in fields(family.config or TrainConfig)}:
-        raise BasisError(f"a single noise level (sigma) is for glow, not for {family.name}")
+def _check_single(network: NetworkKind, sigma: float) -> None:
+    if "conditioned" not in {f.name for f in fields(network.config or TrainConfig)}:
+        raise BasisError(f"a single noise level (sigma) is for glow, not for {network.name}")
     if not sigma >= 0:
         raise BasisError(f"sigma must be at least 0, not {sigma:g}")
 
 
 def _noise_levels(
-    family: NetworkKind, module: nn.Module, config: TrainConfig, single: float | None
+    network: NetworkKind, module: nn.Module, config: TrainConfig, single: float | None
 ) -> tuple[SigmaDraw, TrainConfig]:
     """How noise levels are drawn, and the settings with their range."""
     if single is not None:
         return one_sigma(single), config
-    if family.noise == "discrete":
+    if network.noise == "discrete":
         levels = module.levels
         assert isinstance(levels, Tensor)
         low, high = levels.min().item(), levels.max().item()
         return discrete_sigmas(levels), replace(config, sigma_min=low, sigma_max=high)
-    draw = likelihood_sigmas if family.noise == "continuous" else focused_sigmas
+    draw = likelihood_sigmas if network.noise == "continuous" else focused_sigmas
     return draw(config), config
 
 
-def count_classes(family: NetworkKind, data: TrainingData) -> int:
+def count_classes(network: NetworkKind, data: TrainingData) -> int:
     """The number of classes of a conditional network for this data."""
-    if family.name != "unet":
-        raise BasisError(f"only a unet can be conditional, not {family.name}")
+    if network.name != "unet":
+        raise BasisError(f"only a unet can be conditional, not {network.name}")
     if data.labels is None or len(data.classes) < 2:
         raise BasisError(f"{data.name} has no labels of two or more classes")
     return len(data.classes)
 
 
-def sizes_like(prior: Prior, family: NetworkKind, sigma_min: float) -> dict[str, Any]:
+def sizes_like(prior: Prior, network: NetworkKind, sigma_min: float) -> dict[str, Any]:
     """The sizes of the U-Net that a run starts from."""
     known = getattr(_source(prior, sigma_min), "network", None)
-    names = {f.name for f in fields(family.config)} if family.config else set()
+    names = {f.name for f in fields(network.config)} if network.config else set()
     if not isinstance(known, UNet):
         return {}
     return {name: getattr(known.config, name) for name in _SHARED if name in names}

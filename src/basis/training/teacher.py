@@ -158,7 +158,7 @@ class SeparationStates:
 
 def find_teacher(
     teacher: str | Path | Prior | None,
-    family: NetworkKind,
+    network: NetworkKind,
     data: TrainingData,
     config: TrainConfig,
     root: str | Path | None,
@@ -167,9 +167,9 @@ def find_teacher(
     """The teacher by its name or folder; raises if it cannot teach a model of this data."""
     if teacher is None:
         return None
-    if family.objective not in ("likelihood", "energy"):
-        raise BasisError(f"a teacher is for models with a likelihood, not for {family.name}")
-    if family.objective == "likelihood" and not config.score_weight:
+    if network.objective not in ("likelihood", "energy"):
+        raise BasisError(f"a teacher is for models with a likelihood, not for {network.name}")
+    if network.objective == "likelihood" and not config.score_weight:
         raise BasisError("a teacher teaches the gradient: score_weight must be more than 0")
     if not isinstance(teacher, Prior):
         teacher = load_prior(teacher, root=root, device=device)

@@ -1,5 +1,3 @@
-"""A likelihood that learns its gradient from a teacher, on the states that separations visit."""
-
 import json
 import math
 from types import SimpleNamespace
@@ -17,10 +15,10 @@ from basis.priors.gaussian import GaussianMixture
 from basis.priors.likelihood import LikelihoodPrior
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
-from basis.training.objectives import one_sigma
+from basis.training.objectives import DualScore, Likelihood, one_sigma
 from basis.training.run import train
 from basis.training.state import read_state
-from basis.training.teacher import Lessons, Taught, TaughtEnergy, Visited
+from basis.training.teacher import SeparationStates, Teacher
 from basis.training.trainer import Trainer
 from basis.training.variance import fit_variance
 
@@ -30,7 +28,9 @@ MEANS = torch.stack([torch.full(SHAPE, -1.0), torch.full(SHAPE, 1.0)])
 
 def exact():
     """Two modes of unequal weight, of which everything is known."""
-    return GaussianMixture(MEANS, torch.tensor([0.04, 0.04]), torch.tensor([0.75, 0.25]))
+    prior = GaussianMixture(MEANS, torch.tensor([0.04, 0.04]), torch.tensor([0.75, 0.25]))
+    prior.std = 1.0
+    return prior
 
 
 class OneMode(nn.Module):
@@ -47,14 +47,15 @@ class OneMode(nn.Module):
 
 def taught(count=4, score=2.0, data=None):
     data = exact().exact_samples(64, torch.Generator().manual_seed(0)) if data is None else data
-    return Taught(Lessons(exact(), Visited(data, count, 1.0, 0.05, 3.0)), score, 1.0, steps=0)
+    teacher = Teacher(exact(), SeparationStates(exact(), data, count, 0.05, 3.0))
+    return Likelihood(score, 1.0, steps=0, teacher=teacher)
 
 
-def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
+def test_the_gradient_is_compared_with_the_teachers():
     """By hand: the error at noised signals and at visited states, code length of the former."""
     torch.manual_seed(0)
     objective, model, teacher = taught(), OneMode(), exact()
-    states, levels = objective.lessons.visited.states()
+    states, levels = objective.teacher.states.states()
     clean, sigma = teacher.exact_samples(3), torch.tensor([0.0, 0.2, 1.5])
     noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
     x, s = torch.cat([noisy, states]), torch.cat([sigma, levels]).view(-1, 1, 1, 1)
@@ -68,16 +69,17 @@ def test_the_gradient_is_held_to_the_teachers_and_not_to_what_was_drawn():
     )
 
 
-def test_an_energy_is_held_to_the_teacher_too():
+def test_the_gradient_of_an_energy_is_compared_too():
     """By hand: errors of the gradient everywhere, of the slope over noise levels where noised."""
     torch.manual_seed(0)
     teacher = GaussianMixture(torch.full((1, 1, 8, 8), 0.5), torch.tensor([0.04]))
     config = UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)
     energy = Energy(UNet(config), 0.5, 0.3)
     data = teacher.exact_samples(16, torch.Generator().manual_seed(0)).float()
-    lessons = Lessons(teacher, Visited(data, 2, 0.3, 0.05, 3.0))
-    objective = TaughtEnergy(lessons, dual=0.5)
-    states, levels = (t.clone() for t in lessons.visited.states())
+    teacher.std = 0.3
+    visited = SeparationStates(teacher, data, 2, 0.05, 3.0)
+    objective = DualScore(0.5, teacher=Teacher(teacher, visited))
+    states, levels = (t.clone() for t in visited.states())
     clean, sigma = data[:3], torch.tensor([0.1, 0.4, 1.5])
     noisy = clean + sigma.view(-1, 1, 1, 1) * torch.randn(clean.shape)
     x, s = torch.cat([noisy, states]), torch.cat([sigma, levels])
@@ -88,8 +90,8 @@ def test_an_energy_is_held_to_the_teacher_too():
     known = wrong + 0.5 * (slope - noise + 64).square().mean() / 128
     loss = objective.loss(energy, clean, noisy, sigma)
     assert loss.item() == pytest.approx(known.item(), rel=1e-4)
-    assert not torch.equal(lessons.visited.states()[0], states)
-    assert objective.tensors().keys() == {"state", "mixture", "place"}
+    assert not torch.equal(visited.states()[0], states)
+    assert objective.tensors().keys() == {"state", "mixture", "index"}
 
 
 def test_the_head_of_an_energy_learns_the_teachers_variance():
@@ -97,7 +99,7 @@ def test_the_head_of_an_energy_learns_the_teachers_variance():
     torch.manual_seed(0)
     energy = Energy(UNet(UNetConfig(widths=(8, 16), blocks=(1, 1), embedding=16)), 0.5, 0.3)
     data = teacher.exact_samples(64, torch.Generator().manual_seed(0)).float()
-    settings = {"sigma_min": 0.1, "sigma_max": 1.0, "batch": 16, "lr": 1e-2}
+    settings = {"sigma_min": 0.1, "sigma_max": 1.0, "batch_size": 16, "lr": 1e-2}
     fit_variance(energy, data, count=16 * 150, teacher=teacher, progress=False, **settings)
     for sigma in (0.2, 0.6):
         x = data[:8] + sigma * torch.randn(8, 1, 8, 8)
@@ -106,9 +108,9 @@ def test_the_head_of_an_energy_learns_the_teachers_variance():
         assert (found / known).log().abs().mean() < 0.4 * math.log(first / known)
 
 
-def test_chains_of_the_teacher_find_sources_of_their_mixtures():
+def test_separations_find_the_sources_of_their_mixtures():
     torch.manual_seed(0)
-    visited = Visited(MEANS.repeat(8, 1, 1, 1), 32, 1.0, 0.05, 3.0)
+    visited = SeparationStates(exact(), MEANS.repeat(8, 1, 1, 1), 32, 0.05, 3.0)
     teacher, seen = exact(), []
     for _ in range(150):
         x, sigma = visited.states()
@@ -116,55 +118,54 @@ def test_chains_of_the_teacher_find_sources_of_their_mixtures():
             x.shape == (64, *SHAPE) and sigma.shape == (64,) and torch.equal(*sigma.view(-1, 2).T)
         )
         seen.append(sigma)
-        place = visited.tensors["place"].clone()
+        index = visited.tensors["index"].clone()
         visited.move(*teacher.moments(x, sigma))
-        on = visited.tensors["place"] - place
-        assert ((on == 1) | ((visited.tensors["place"] == 0) & (place == 97))).all()
+        on = visited.tensors["index"] - index
+        assert ((on == 1) | ((visited.tensors["index"] == 0) & (index == 97))).all()
     levels = torch.cat(seen)
     assert levels.min().item() == pytest.approx(0.05) and levels.max().item() == pytest.approx(3.0)
     # Chains that have nearly ended have the two sources of their mixture, in some order.
-    late = visited.tensors["place"] > 85
+    late = visited.tensors["index"] > 85
     state, mixed = visited.tensors["state"][late], visited.tensors["mixture"][late]
     assert late.sum() > 2
     assert (mixture((1.0, 1.0))(state) - mixed).abs().mean() < 0.5
     assert (state.abs() - 1).abs().mean() < 0.4
 
 
-def test_lost_chains_begin_again():
+def test_lost_separations_begin_again():
     torch.manual_seed(0)
-    visited = Visited(MEANS.repeat(8, 1, 1, 1), 3, 1.0, 0.05, 3.0)
+    visited = SeparationStates(exact(), MEANS.repeat(8, 1, 1, 1), 3, 0.05, 3.0)
     x, _ = visited.states()
     mean = x.clone()
     mean[2:4] = torch.nan
     visited.move(mean, torch.ones_like(x))
     assert visited.tensors["state"].isfinite().all()
-    assert visited.tensors["place"].tolist() == [1, 0, 66]
+    assert visited.tensors["index"].tolist() == [1, 0, 66]
 
 
 def test_training_comes_near_to_the_teacher(tmp_path):
     """A tiny flow of data that its teacher knows exactly has the teacher's gradient."""
     teacher = exact()
     data = teacher.exact_samples(2048, torch.Generator().manual_seed(0))
-    config = TrainConfig(
-        images=32 * 150, batch=32, warmup=320, cooldown=0.6, lr=0.02, adam_lr=0.01,
-        sigma_min=0.05, sigma_max=3.0, score=10.0,
-    )  # fmt: skip
-    sizes = {"levels": 1, "depth": 3, "width": 24, "embedding": 16}
-    states, errors = taught(16, data=data).lessons.visited, {}
+    settings = {
+        "batch_size": 32, "warmup": 320, "cooldown": 0.6, "lr": 0.02, "adam_lr": 0.01,
+        "sigma_min": 0.05, "sigma_max": 3.0, "score_weight": 10.0,
+        "levels": 1, "depth": 3, "width": 24, "embedding": 16,
+    }  # fmt: skip
+    states, errors = taught(16, data=data).teacher.states, {}
     torch.manual_seed(1)
     for _ in range(60):
         states.move(*teacher.moments(*states.states()))
     x, sigma = states.states()
-    for images in (32, config.images):
+    for images in (32, 32 * 150):
         prior = train(
-            data, tmp_path / str(images), family="glow", sizes=sizes, teacher=teacher,
-            config=TrainConfig(**{**vars(config), "images": images}),
-            variance_images=0, energy_pairs=0, progress=False,
+            data, out=tmp_path / str(images), kind="glow", teacher=teacher, images=images,
+            variance_images=0, energy_pairs=0, progress=False, **settings,
         )  # fmt: skip
         wrong = (prior.denoise(x, sigma) - teacher.denoise(x, sigma)).flatten(1).square().mean(1)
         errors[images] = (wrong / sigma.square()).mean().item()
-    assert errors[config.images] < 0.3 * errors[32]
-    assert prior.card.training["config"]["teacher"] == teacher.name
+    assert errors[32 * 150] < 0.3 * errors[32]
+    assert prior.card.training["teacher"] == teacher.name
 
 
 def test_the_variance_is_learned_from_the_teacher_too():
@@ -173,7 +174,7 @@ def test_the_variance_is_learned_from_the_teacher_too():
     model.config = SimpleNamespace(mean=-0.5, std=0.9)
     data = teacher.exact_samples(256, torch.Generator().manual_seed(0))
     before = torch.get_rng_state()
-    settings = {"count": 64 * 150, "sigma_min": 0.1, "sigma_max": 3.0, "batch": 64}
+    settings = {"count": 64 * 150, "sigma_min": 0.1, "sigma_max": 3.0, "batch_size": 64}
     losses = fit_variance(model, data, teacher=teacher, progress=False, **settings)
     assert torch.equal(torch.get_rng_state(), before)
     assert sum(losses[-20:]) < sum(losses[:20])
@@ -187,9 +188,9 @@ def test_the_variance_is_learned_from_the_teacher_too():
     assert (model.mean == 0).all()
 
 
-def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
+def test_a_resumed_run_with_a_teacher_is_identical(tmp_path):
     data = exact().exact_samples(64, torch.Generator().manual_seed(0))
-    config = TrainConfig(images=80, batch=8, warmup=16, sigma_min=0.05, sigma_max=3.0)
+    config = TrainConfig(images=80, batch_size=8, warmup=16, sigma_min=0.05, sigma_max=3.0)
 
     def trainer(name):
         return Trainer(
@@ -206,21 +207,21 @@ def test_a_taught_run_stopped_and_resumed_is_the_run_never_stopped(tmp_path):
     second = trainer("parts")
     assert second.step == 4 and second.run(progress=False)
     a, b = read_state(tmp_path / "whole")[1], read_state(tmp_path / "parts")[1]
-    assert {"objective.state", "objective.mixture", "objective.place"} < a.keys()
+    assert {"objective.state", "objective.mixture", "objective.index"} < a.keys()
     assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda t: t | {"place": t["place"] + 1000},
+        lambda t: t | {"index": t["index"] + 1000},
         lambda t: t | {"state": t["state"][:2]},
         lambda t: {"state": t["state"]},
     ],
 )
-def test_chains_of_another_run_are_refused(change):
+def test_states_of_another_run_are_refused(change):
     objective = taught()
-    objective.lessons.visited.states()
+    objective.teacher.states.states()
     saved = dict(objective.tensors())
     objective.load({})
     assert not objective.tensors()
@@ -230,36 +231,35 @@ def test_chains_of_another_run_are_refused(change):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
-        ({"family": "unet"}, "a teacher goes with models with a likelihood, not with unet"),
-        ({"teacher": "mnist"}, "is of signals of shape"),
-        ({"low": -9.0, "high": 9.0}, "has values from None to None, the data from -9.0 to 9.0"),
+        ({"kind": "unet"}, "not for unet"),
+        ({"teacher": "mnist"}, "for signals of shape"),
+        ({"value_range": (-9.0, 9.0)}, "from None to None, the data from -9.0 to 9.0"),
         ({"teacher": "nobody"}, "nobody"),
-        ({"config": TrainConfig(images=8, batch=8, score=0.0)}, "score"),
-        ({"single": 0.0}, "of which none above 0 are trained"),
+        ({"score_weight": 0.0}, "score"),
+        ({"sigma": 0.0}, "of which none above 0 are trained"),
     ],
 )
-def test_what_cannot_be_taught_is_one_clear_line(tmp_path, changes, says):
+def test_what_cannot_be_taught_is_one_line(tmp_path, changes, message):
     data = exact().exact_samples(64, torch.Generator().manual_seed(0))
-    settings = {"family": "glow", "teacher": exact(), "config": TrainConfig(images=8, batch=8)}
-    if changes.get("family") is None:
-        settings["sizes"] = {"levels": 1, "depth": 1, "width": 8}
-    with pytest.raises(BasisError, match=says) as caught:
-        train(data, tmp_path / "run", progress=False, **(settings | changes))
+    settings = {"kind": "glow", "teacher": exact(), "images": 8, "batch_size": 8} | changes
+    if "kind" not in changes:
+        settings |= {"levels": 1, "depth": 1, "width": 8}
+    with pytest.raises(BasisError, match=message) as caught:
+        train(data, out=tmp_path / "run", progress=False, **settings)
     assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
 
 
-def test_the_command_takes_a_teacher(tmp_path, capsys):
-    words = ["train", "--data", "sample", "--architecture", "glow", "--width", "8", "--depth", "1"]
-    words += ["--images", "16", "--batch", "8", "--held-out", "16", "--sigma-max", "1.0"]
+def test_the_teacher_belongs_to_the_run(tmp_path, capsys):
+    words = ["train", "--data", "sample", "--kind", "glow", "--width", "8", "--depth", "1"]
+    words += ["--images", "16", "--batch-size", "8", "--held-out", "16", "--sigma-max", "1.0"]
     words += ["--variance-images", "0", "--energy-pairs", "0", "--out", str(tmp_path / "run")]
     assert main([*words, "--teacher", "mnist"]) == 0
     card = json.loads((tmp_path / "run" / "card.json").read_text())
-    assert card["training"]["config"]["teacher"] == "mnist"
+    assert card["training"]["teacher"] == "mnist"
     assert load_prior(tmp_path / "run").has_likelihood
     capsys.readouterr()
-    # It belongs to the run: without it, or with another, it is another run.
     words[words.index("16")] = "24"
     assert main([*words, "--teacher", "mnist-energy"]) == 2
     assert "teacher mnist -> mnist-energy" in capsys.readouterr().err
