@@ -95,7 +95,7 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, capsys, command):
     """Before it reads what the first one is writing."""
     out = tmp_path / "out"
     words = {
-        "train": ["train", "--data", "sample", "--widths", "8", "--blocks", "1",
+        "train": ["train", "sample", "--widths", "8", "--blocks", "1",
                   "--images", "16", "--held-out", "64", "--variance-images", "0"],
         "ladder": ["ladder", "--data", "sample", "--size", "8", "--first", "8", "--each", "8",
                    "--held-out", "64", "--width", "4", "--depth", "1"],

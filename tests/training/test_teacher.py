@@ -252,7 +252,7 @@ def test_what_cannot_be_taught_is_one_line(tmp_path, changes, message):
 
 
 def test_the_teacher_belongs_to_the_run(tmp_path, capsys):
-    words = ["train", "--data", "sample", "--kind", "glow", "--width", "8", "--depth", "1"]
+    words = ["train", "sample", "--kind", "glow", "--width", "8", "--depth", "1"]
     words += ["--images", "16", "--batch-size", "8", "--held-out", "16", "--sigma-max", "1.0"]
     words += ["--variance-images", "0", "--energy-pairs", "0", "--out", str(tmp_path / "run")]
     assert main([*words, "--teacher", "mnist"]) == 0

@@ -45,8 +45,8 @@ def guarded(args: argparse.Namespace, work: Callable[[argparse.Namespace], Any])
         return UNUSABLE
     except OSError as error:
         return _tell(args, _system_error(error), UNUSABLE)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(printable(stop) or "interrupted", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
         if _out_of_memory(error):

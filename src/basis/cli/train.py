@@ -72,21 +72,21 @@ def add(parser: Parser) -> None:
 
 def _add_settings(parser: Parser) -> None:
     """The settings of training and of the networks, which need torch."""
-    from basis.nn.kinds import all_families
+    from basis.nn.kinds import KINDS
     from basis.settings import add_flags
     from basis.training.config import TrainConfig
 
     add_flags(parser.add_argument_group("settings of training"), TrainConfig)
-    for kind, family in all_families().items():
-        if family.trainable and family.sizes is not None:
-            add_flags(parser.add_argument_group(f"settings of --kind {kind}"), family.sizes)
+    for name, kind in KINDS.items():
+        if kind.trainable and kind.config is not None:
+            add_flags(parser.add_argument_group(f"settings of --kind {name}"), kind.config)
 
 
 def run(args: argparse.Namespace) -> None:
     """Trains, or resumes training, and writes the prior."""
     import torch
 
-    from basis.nn.kinds import find_family
+    from basis.nn.kinds import KINDS
     from basis.settings import flags_to_settings
     from basis.training.config import TrainConfig
     from basis.training.run import train
@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> None:
         "variance_images", "energy_pairs",
     )  # fmt: skip
     settings = flags_to_settings(args, TrainConfig)
-    sizes = find_family(args.kind).sizes
-    if sizes is not None:
-        settings |= flags_to_settings(args, sizes)
+    for kind in KINDS.values():  # settings of another kind are refused by `train`
+        if kind.trainable and kind.config is not None:
+            settings |= flags_to_settings(args, kind.config)
     settings = {name: value for name, value in settings.items() if value is not None}
     prior = train(
         args.data,
