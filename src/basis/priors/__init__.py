@@ -8,9 +8,8 @@ from basis.priors.functions import FunctionPrior
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.guidance import Autoguided, join_by_noise
 from basis.priors.likelihood import FlowLikelihood, LikelihoodPrior, with_likelihood
-from basis.priors.measured import measure_spectrum
 from basis.priors.prior import Prior
-from basis.priors.spectrum import Spectrum
+from basis.priors.spectrum import Spectrum, measure_spectrum
 from basis.priors.tiled import Tiled, large_enough
 
 __all__ = [

@@ -1,15 +1,15 @@
-"""How the values of a clean signal move together, given a noisy view of it.
+"""Correlations of the values of a clean signal, given a noisy one.
 
-A prior tells the mean and the variance of every clean value. The values are not independent: what
-much noise leaves open of a photo is how bright and of what hue its areas are, and hardly its
-finest detail. Their covariance is taken to be
+A prior provides the mean and the variance of every clean value. The values are not independent:
+what large noise leaves undecided in a photo is the brightness and hue of its areas rather than its
+finest detail. Their covariance is modeled as
 
     S F^T L F S,
 
-with S the standard deviations that the prior tells, F the orthonormal cosine transform over
-channels and sides, and L the variance of each frequency where that of independent values is one. L
-is measured once, by noise level, and depends on the frequency's length alone, so that it holds for
-signals of any size.
+with S the standard deviations of the prior, F the orthonormal cosine transform over channels and
+sides, and L the variance of each frequency relative to that of independent values. L is measured
+once, by noise level, and depends on the length of the frequency only, so that it applies to signals
+of any size.
 """
 
 from __future__ import annotations
@@ -19,28 +19,34 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from basis.errors import BasisError
-from basis.tensors import cosine_frequencies
+from basis.tensors import cosine_frequencies, dct
+
+if TYPE_CHECKING:
+    from basis.priors.prior import Prior
 
 SMALLEST = 1e-6
-"""The least variance of a frequency, where that of independent values is one."""
+"""The smallest variance of a frequency, relative to that of independent values."""
+_LEVELS = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)  # in units of std
+_BINS = 14  # frequencies, evenly spaced on a logarithmic scale
+_LEAST = 8  # signals that are needed
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """How the values of a prior's signals move together, by noise level and frequency.
+    """Correlations of the values of a prior's signals, by noise level and frequency.
 
     Attributes:
         levels: Noise levels in units of the prior's std, ascending.
-        frequencies: In cycles per place, ascending.
-        values: Variance of each frequency where that of independent values is one: a row for every
-            level, of one for every component of the channels (their cosines: the first is their
-            mean), of one number for every frequency.
+        frequencies: In cycles per sample or pixel, ascending.
+        values: Variance of each frequency relative to that of independent values: for every level,
+            for every cosine component of the channels (the first is their mean), one number per
+            frequency.
         about: What was measured.
     """
 
@@ -71,7 +77,7 @@ class Spectrum:
 
     @property
     def channels(self) -> int:
-        """Channels of the signals that it is of."""
+        """Channels of its signals."""
         return len(self.values[0])
 
     @classmethod
@@ -104,15 +110,68 @@ class Spectrum:
         }
 
     def at(self, level: float, shape: tuple[int, ...]) -> Tensor:
-        """The variance of each frequency of signals of a shape, (channels, *size), mean one.
+        """The variance of each frequency of signals of a shape, (channels, *size), with mean one.
 
-        Between its levels and frequencies it is straight on logarithmic axes, and level beyond.
+        It is linear between levels and frequencies on logarithmic axes, and constant beyond.
 
         Args:
             level: The noise level, in units of the prior's std.
-            shape: (channels, *size), with the channels that the spectrum is of.
+            shape: (channels, *size), with the channels of the spectrum.
         """
         return _variances(self, float(f"{level:.6g}"), shape)
+
+
+def measure_spectrum(
+    prior: Prior,
+    images: Tensor,
+    *,
+    seed: int = 0,
+    chunk: int = 128,
+    about: Mapping[str, Any] | None = None,
+) -> Spectrum:
+    """Measures how the values of a prior's signals are correlated; kept as `prior.spectrum`.
+
+    From then on samplers that draw clean signals draw correlated values. It takes one evaluation
+    per signal and noise level.
+
+    Args:
+        prior: Any prior.
+        images: Signals of its kind, (n, *prior.shape), 8 or more.
+        seed: Of the noise.
+        chunk: Signals at once.
+        about: Further entries for the card.
+    """
+    if len(images) < _LEAST or tuple(images.shape[1:]) != prior.shape:
+        raise BasisError(
+            f"a spectrum is measured on {_LEAST} or more signals of shape {prior.shape}, not on "
+            f"{tuple(images.shape)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    levels = [level for level in _LEVELS if prior.sigma_min <= level * prior.std <= prior.sigma_max]
+    if not levels:
+        raise BasisError(f"prior {prior.name!r} has none of the noise levels of a spectrum")
+    lengths = cosine_frequencies(prior.shape[1:])
+    edges = torch.logspace(
+        math.log10(lengths.min().item()), math.log10(lengths.max().item() * 1.0001), _BINS + 1
+    ).double()
+    place = (torch.searchsorted(edges, lengths.flatten(), right=True) - 1).clamp(0, _BINS - 1)
+    kept = [number for number in range(_BINS) if bool((place == number).any())]
+    frequencies = [lengths.flatten()[place == b].log().mean().exp().item() for b in kept]
+    values = []
+    for level in levels:
+        sigma = level * prior.std
+        total = torch.zeros(prior.shape, dtype=torch.float64)
+        with torch.inference_mode():
+            for x in images.split(chunk):
+                noise = torch.randn(x.shape, generator=generator).to(x)
+                mean, variance = prior.moments(x + sigma * noise, sigma)
+                error = (x - mean) / variance.clamp_min(1e-30).sqrt()
+                total += dct(error, len(prior.shape)).square().sum(dim=0).double().cpu()
+        flat = (total / len(images)).clamp_min(SMALLEST).flatten(1)
+        values.append(tuple(tuple(row[place == b].mean().item() for b in kept) for row in flat))
+    told = {"images": len(images), "seed": seed, **(about or {})}
+    prior.spectrum = Spectrum(tuple(levels), tuple(frequencies), tuple(values), told)
+    return prior.spectrum
 
 
 @lru_cache(maxsize=512)
@@ -126,7 +185,7 @@ def _variances(spectrum: Spectrum, noise: float, shape: tuple[int, ...]) -> Tens
 
 
 def _between(rows: Tensor, points: Sequence[float], wanted: Tensor) -> Tensor:
-    """Rows (points, ...) at wanted points, (wanted, ...), straight over the points' logarithms."""
+    """Rows (points, ...) at wanted points, (wanted, ...), linear in log(points)."""
     if len(points) == 1:
         return rows.expand(len(wanted), *rows.shape[1:])
     known = torch.tensor(points, dtype=torch.float64).log()

@@ -20,7 +20,7 @@ from basis.nn.unet import Denoiser
 from basis.plots.charts import new_figure, save_figure
 from basis.priors.card import Card
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.measured import measure_spectrum
+from basis.priors.spectrum import measure_spectrum
 from basis.priors.prior import Prior
 from basis.store.folder import CARD, read_card, save_prior, update_card
 from basis.store.loading import load_prior

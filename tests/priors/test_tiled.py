@@ -2,12 +2,10 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
 import basis
-from basis.cli import main
 from basis.errors import BasisError
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.tiled import Tiled, starts
@@ -52,7 +50,7 @@ def test_an_image_of_a_tiles_size_is_one_tile(pixels):
 def test_large_mixtures_are_separated(pixels):
     g = torch.Generator().manual_seed(0)
     truth = torch.rand(1, 2, 1, 9, 9, generator=g, dtype=torch.float64)
-    result = basis.separate(truth.sum(dim=1), Tiled(pixels, 9, 9), sampler="gibbs")
+    result = basis.separate(truth.sum(dim=1), Tiled(pixels, 9, 9), method="gibbs")
     assert result.sources.shape == truth.shape and result.residual.max() < 1 / 255
 
 
@@ -64,7 +62,7 @@ def test_digits_side_by_side_leave_no_seam():
 
     digits = load_images("sample").floats(torch.arange(4))
     wide = torch.cat([digits[:2], digits[2:]], dim=3)  # 28 x 56
-    tiled = Tiled(basis.load_prior("mnist"), 28, 56)
+    tiled = Tiled(basis.Prior.from_pretrained("mnist"), 28, 56)
     noise = torch.randn(wide.shape, generator=torch.Generator().manual_seed(0))
     answer = tiled.denoise(wide + 0.3 * noise, 0.3)
     error = (answer - wide).square()
@@ -79,18 +77,3 @@ def test_images_below_a_tile_are_refused(pixels):
         Tiled(pixels, 3, 9)
     with pytest.raises(BasisError, match="cannot overlap by 4"):
         Tiled(pixels, 9, 9, overlap=4)
-
-
-def test_the_command_sees_larger_mixtures_through_tiles(tmp_path, capsys):
-    np.save(tmp_path / "m.npy", np.full((1, 1, 32, 40), 0.4, dtype="float32"))
-    words = ["separate", tmp_path / "m.npy", "--effort", 20, "--out", tmp_path / "o"]
-    assert main([str(w) for w in words]) == 0
-    assert "larger than the prior's 28x28 pixels: seen through" in capsys.readouterr().out
-    with np.load(tmp_path / "o" / "sources.npz") as found:
-        assert found["sources"].shape == (1, 2, 1, 32, 40)
-        assert abs(found["sources"].sum(axis=1) - 0.4).max() < 1 / 255
-
-
-def test_python_is_told_of_tiles(pixels):
-    with pytest.raises(BasisError, match=r"basis.priors.Tiled\(prior, 6, 8\)"):
-        basis.separate(torch.rand(1, 1, 6, 8), pixels)

@@ -3,12 +3,8 @@
 import pytest
 import torch
 
-import basis
 from basis.nn.growing import grow_head, grow_unet
-from basis.nn.unet import Denoiser, UNet, UNetConfig, VarianceHead
-from basis.priors.denoiser import DenoiserPrior
-from basis.training.config import TrainConfig
-from basis.training.run import train
+from basis.nn.unet import UNet, UNetConfig, VarianceHead
 
 SMALL = UNetConfig(channels=2, widths=(12, 24), blocks=(1, 2), head_width=12, embedding=16)
 
@@ -77,18 +73,3 @@ def test_what_does_not_fit_is_named(sizes, reason):
     large = UNet(UNetConfig(**({"channels": 2} | values | sizes)))
     with pytest.raises(ValueError, match=reason):
         grow_unet(UNet(SMALL), large)
-
-
-def test_training_starts_from_a_smaller_prior(tmp_path):
-    images = torch.rand(40, 2, 16, 16)
-    denoiser = Denoiser(disturbed(UNet(SMALL)), images.mean().item(), images.std().item())
-    prior = DenoiserPrior(denoiser, (2, 16, 16), 0.005, 10.0, name="small")
-    sizes = {"widths": (24, 24), "blocks": (1, 2), "head_width": 12, "embedding": 16}
-    config = TrainConfig(images=8, batch_size=8, lr=1e-9, adam_lr=1e-9)
-    short = {"held_out": 8, "variance_images": 8, "progress": False}
-    grown = train(images, out=tmp_path / "run", **sizes, **vars(config), init=prior, **short)
-    x = torch.rand(2, 2, 16, 16)
-    torch.testing.assert_close(grown.denoise(x, 0.3), prior.denoise(x, 0.3), rtol=1e-2, atol=1e-2)
-    narrow = {**sizes, "widths": (16, 24)}
-    with pytest.raises(basis.BasisError, match=r"'small' does not fit .* multiples of 12"):
-        train(images, out=tmp_path / "x", **narrow, **vars(config), init=prior, held_out=8)
