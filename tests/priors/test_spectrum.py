@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from posteriors import check_draws, run
 
 import basis
 from basis.errors import BasisError
@@ -26,34 +27,6 @@ from basis.store.loading import EMBEDDED
 from basis.tensors import cosine_frequencies, dct, dct_matrix, idct
 
 SIZE = (2, 2)
-
-
-class OneStream(Noise):
-    """One generator for the whole batch: thousands of chains in a second."""
-
-    def __init__(self):
-        self.generator = torch.Generator().manual_seed(0)
-
-    def normal(self, like):
-        return torch.randn(like.shape, dtype=like.dtype, generator=self.generator)
-
-
-def run(sampler, priors, mixing, m, chains):
-    """The last states of chains for one observation, (chains, sources, *shape)."""
-    problem = Problem(priors, mixing, m.expand(chains, *m.shape[1:]), OneStream())
-    with torch.no_grad():
-        for state in sampler.run(problem):
-            x = state.x
-    return x
-
-
-def check_draws(x, mean, covariance, sigma):
-    """Compares states with a Gaussian of noise level sigma, within their standard errors."""
-    covariance = covariance + sigma**2 * torch.eye(8, dtype=torch.float64)
-    deviation, flat = covariance.diagonal().sqrt(), x.flatten(1)
-    assert ((flat.mean(dim=0) - mean).abs() < 5 * deviation / math.sqrt(len(x))).all()
-    error = (torch.cov(flat.T) - covariance) / deviation[:, None] / deviation
-    assert error.abs().max() < 5 * math.sqrt(2 / len(x))
 
 
 def waves(variances, mean=0.0, shape=(1, *SIZE)):
@@ -116,9 +89,9 @@ def test_draws_are_exact_for_gaussians_whose_values_move_together(make, tau):
     settings = {"steps": 60, "sigma_max": 10.0, "sigma_min": sigma}
     # Levels between those of the spectrum are interpolated: a schedule through them is exact.
     mixing = mixture(alphas).replace(noise=tau)
-    x = run(make(**settings), priors, mixing, m, chains)
+    x, _ = run(make(**settings), priors, mixing, m, chains)
     check_draws(x, mean, covariance, sigma)
-    alone = run(make(**settings, correlated=False), priors, mixing, m, chains)
+    alone, _ = run(make(**settings, correlated=False), priors, mixing, m, chains)
     with pytest.raises(AssertionError):
         check_draws(alone, mean, covariance, sigma)
 
