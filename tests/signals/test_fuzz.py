@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -117,6 +117,7 @@ def test_a_good_file_is_read(name, tmp_path):
     changes=edits,
     cut=st.one_of(st.just(1.0), st.just(1.0), st.floats(0, 1)),
 )
+@example(name="cifar/test_batch", changes=[(0.0, b"\x8d", 0)], cut=1.0)  # a string of 10^18 bytes
 def test_damaged_files_are_read_or_rejected(tmp_path_factory, name, changes, cut):
     folder: Path = tmp_path_factory.getbasetemp() / "damaged"
     path = folder / name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import os
 import pickle
@@ -12,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from PIL import Image
@@ -48,10 +49,10 @@ def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise BasisError(
             f"{path} is not a CIFAR-10 batch: it is larger than {_LARGEST_BATCH} bytes"
         )
-    with reading(path, "a CIFAR-10 batch", "fetch it again"), open(path, "rb") as file:
-        _check_memo(file)
-        file.seek(0)
-        batch = _Recorder(file, path).load()
+    with reading(path, "a CIFAR-10 batch", "fetch it again"):
+        content = path.read_bytes()
+        _check_sizes(content)
+        batch = _Recorder(content, path).load()
     if not isinstance(batch, dict):
         raise BasisError(f"{path} is not a CIFAR-10 batch: it contains no dictionary")
     data = _recorded_pixels(batch.get(b"data", batch.get("data")))
@@ -96,8 +97,8 @@ class _Call:
 class _Recorder(pickle.Unpickler):
     """Unpickles plain containers, text and numbers, and records everything else."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        super().__init__(file, encoding="bytes")  # the batches were written by Python 2
+    def __init__(self, content: bytes, path: Path) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")  # written by Python 2
         self.path = path
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
@@ -118,9 +119,12 @@ def _encoded(text: Any, encoding: Any) -> bytes:
     return text.encode("latin-1")
 
 
-def _check_memo(file: BinaryIO) -> None:
-    """Rejects memo indices beyond the number of operations: memory is allocated for all below."""
-    for number, (code, value, _) in enumerate(pickletools.genops(file)):
+def _check_sizes(content: bytes) -> None:
+    """Rejects sizes and memo indices beyond those of the file: memory would be allocated for them.
+
+    `genops` itself rejects strings that are longer than what is left of the file.
+    """
+    for number, (code, value, _) in enumerate(pickletools.genops(content)):
         if "PUT" in code.name and isinstance(value, int) and value > number:
             raise pickle.UnpicklingError("its memo is larger than the file")
 
