@@ -512,7 +512,7 @@ def _data(args: argparse.Namespace) -> None:
     say(f"data root: {data_root(args.data_root)}")
     for entry in entries:
         say(f"{entry.name:16} {entry.about}")
-        say(f"{'':16} {entry.where if entry.found else 'missing: ' + entry.how}")
+        say(f"{'':16} {entry.where or 'missing: ' + entry.how}")
     if args.json:
         rows = [{k: str(v) for k, v in asdict(entry).items()} for entry in entries]
         write_json(args.json, {"data": rows})
