@@ -15,13 +15,11 @@ from basis.errors import BasisError, one_line
 
 def find_device(device: torch.device | str) -> torch.device:
     """A torch device that exists here; "auto" is a CUDA device where there is one, else the CPU."""
-    import torch
-
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-        torch.zeros(1, device=found).item()  # which a device without memory of its own cannot do
+        torch.zeros(1, device=found).item()  # fails for devices without data, such as "meta"
     except Exception as error:
         line = one_line(error)
         raise BasisError(
@@ -36,21 +34,21 @@ R = TypeVar("R")
 
 
 class Stopped(Exception):
-    """Raised inside a worker whose caller has gone."""
+    """Raised in a worker to stop it."""
 
 
 def default_workers(device: torch.device) -> int:
-    """As many as torch would use threads, on a CPU; one elsewhere."""
+    """The number of torch's threads on a CPU, 1 on other devices."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def run_all(
     work: Callable[[int, T, Callable[[], None]], R], pieces: Sequence[T], workers: int
 ) -> list[R]:
-    """work(number, piece, check) for every piece, in order of pieces.
+    """The results of work(number, piece, check) for every piece, in the order of the pieces.
 
-    A worker calls `check` now and then: it raises when another piece has failed or the caller was
-    interrupted, so that nothing goes on behind an error.
+    Workers call `check` regularly: it raises if another piece has failed or the caller was
+    interrupted, so that no work continues after an error.
     """
     stop = threading.Event()
 
@@ -77,7 +75,7 @@ def run_all(
             stop.set()
             for future in futures:
                 future.cancel()
-            # The first real error, not the echo of it in the pieces that it stopped.
+            # The first error, not the Stopped of the other pieces.
             for future in futures:
                 error = None if future.cancelled() else future.exception()
                 if error is not None and not isinstance(error, Stopped):
@@ -88,7 +86,7 @@ def run_all(
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """torch's own threads per operation for the length of the block."""
+    """Sets the number of torch's threads per operation for the duration of the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

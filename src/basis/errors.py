@@ -6,7 +6,7 @@ import re
 
 
 class BasisError(ValueError):
-    """Something the caller gave cannot be used.
+    """An argument or a file cannot be used.
 
     The message is one line that names what is wrong and what is accepted; the command line prints
     it and exits with code 2.
@@ -15,24 +15,23 @@ class BasisError(ValueError):
 
 _LONGEST = 400
 _MOVES = re.compile(r"(?:[\r\n ]|\x1b\[A)*")
-_MARKUP = {"|": "\\|", "<": "&lt;", "`": "\\`", "](": "\\]("}
-"""What would end a cell, begin a tag or code, or make a link or a picture."""
+_MARKUP = {"|": "\\|", "<": "&lt;", "`": "\\`", "](": "\\]("}  # ends of cells, tags, code, links
 
 
 def printable(text: object) -> str:
-    """The text on one line and without what a terminal would obey, each such character escaped.
+    """The text on one line, with every character escaped that could control a terminal.
 
-    These are control characters, line and paragraph separators, marks that turn the direction of
-    writing, and the halves of characters that stand for bytes of file names that are no UTF-8.
+    These are control characters, line and paragraph separators, marks that change the direction of
+    writing, and surrogates, which stand for bytes of file names that are not valid UTF-8.
     """
     return "".join(c if c.isprintable() else _escaped(c) for c in str(text))
 
 
 def shown(text: str) -> str:
-    """The text as it may reach a terminal: `printable`, but with its lines and tabs kept.
+    """`printable`, but with lines and tabs kept, for text written to a terminal.
 
-    What progress bars write is kept too: a carriage return at the beginning, and writes of nothing
-    but moves of the cursor up, to the left and to the next line.
+    What progress bars write is kept too: a carriage return at the beginning, and text that only
+    moves the cursor up, to the left and to the next line.
     """
     if text.isprintable() or _MOVES.fullmatch(text):
         return text
@@ -43,10 +42,10 @@ def shown(text: str) -> str:
 
 
 def one_line(error: object, most: int = _LONGEST) -> str:
-    """What an exception of any library says, on one printable line, or its type where it is mute.
+    """The message of an exception on one printable line, or its type if the message is empty.
 
-    A KeyError says nothing but its key, and some libraries write whole pages: the first line that
-    has words in it is taken, and cut after `most` characters.
+    The first non-empty line is taken and cut after `most` characters; the message of a KeyError,
+    which is only its key, is preceded by the type.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = printable(lines[0]) if lines else ""
@@ -56,9 +55,7 @@ def one_line(error: object, most: int = _LONGEST) -> str:
 
 
 def markdown_cell(text: object) -> str:
-    """The text as a cell of a Markdown table: it stays in its cell, and nothing in it is a tag, a
-    link or a picture.
-    """
+    """The text as a cell of a Markdown table, with marks for cells, tags and links escaped."""
     found = printable(text)
     for mark, escaped in _MARKUP.items():
         found = found.replace(mark, escaped)
@@ -66,7 +63,7 @@ def markdown_cell(text: object) -> str:
 
 
 def markdown_code(text: object) -> str:
-    """The text as code in Markdown, whatever it holds."""
+    """The text as code in Markdown, whatever it contains."""
     found = printable(text)
     ticks = "`" * (1 + max(map(len, re.findall("`+", found)), default=0))
     space = " " if "`" in found else ""

@@ -63,8 +63,8 @@ def separation_panel(
     """
     observation, sources = observation.detach().cpu(), sources.detach().cpu()
     std = None if std is None else std.detach().cpu()
-    rows, k = sources.shape[:2]
-    captions = [[""] * rows] * k
+    k = sources.shape[1]
+    captions: list[list[str]] | None = None
     if truth is not None:
         truth = truth.detach().cpu()
         order = metrics.best_permutation(-metrics.squared_distances(sources, truth))
@@ -85,22 +85,14 @@ def separation_panel(
 
     notes = None if plausibility is None else [_plausible(p) for p in plausibility.tolist()]
     columns = [_column("observation", observation, whole, cell, notes, observed=observed)]
-    columns += [
-        _column(f"source {i + 1}", sources[:, i], shown, cell, captions[i], new_group=i == 0)
-        for i in range(k)
-    ]
-    for i, deviation in enumerate(() if std is None else std.unbind(1)):
-        sizes = [f"rms {size:.2g}" for size in metrics.rms(deviation).tolist()]
-        if deviation.ndim == 4:  # one map for all channels
-            deviation = deviation.square().mean(dim=1, keepdim=True).sqrt()
-        white = (high - low) * UNCERTAIN or 1.0
-        columns.append(
-            _column(f"± {i + 1}", deviation, (0.0, white), cell, sizes, new_group=i == 0)
-        )
+    columns += _group("source", sources, shown, cell, captions)
+    if std is not None:
+        sizes = [[f"rms {rms:.2g}" for rms in metrics.rms(x).tolist()] for x in std.unbind(1)]
+        if std.ndim == 5:  # one map for all channels
+            std = std.square().mean(dim=2, keepdim=True).sqrt()
+        columns += _group("±", std, (0.0, (high - low) * UNCERTAIN or 1.0), cell, sizes)
     if truth is not None:
-        columns += [
-            _column(f"truth {i + 1}", truth[:, i], shown, cell, new_group=i == 0) for i in range(k)
-        ]
+        columns += _group("truth", truth, shown, cell)
     name = "sum" if k > 1 else "remade"
     columns.append(_column(name, total, whole, cell, new_group=True, observed=observed))
     bytes_ = tuple(value_range) == (0.0, 1.0)
@@ -213,6 +205,22 @@ def _column(
     if observed is not None:
         cells = [hide(picture, where) for picture, where in zip(cells, observed, strict=True)]
     return Column(title, cells, captions or [""] * len(cells), new_group)
+
+
+def _group(
+    title: str,
+    signals: Tensor,
+    value_range: tuple[float, float],
+    cell: int,
+    captions: list[list[str]] | None = None,
+) -> list[Column]:
+    """A column for each source of (batch, k, channels, *size)."""
+    return [
+        _column(
+            f"{title} {i + 1}", x, value_range, cell, captions and captions[i], new_group=i == 0
+        )
+        for i, x in enumerate(signals.unbind(1))
+    ]
 
 
 def _observed(mixing: Mixing, observation: Tensor) -> Tensor | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from basis.signals.formats import (
     read_idx,
     read_lmdb,
 )
-from basis.signals.image_set import ImageSet, Split, check_split, data_root, find_path
+from basis.signals.image_set import ImageSet, Split, data_root, find_path
 from basis.signals.numpy_files import NUMPY, load_arrays, pick
 from basis.signals.pictures import (
     PICTURES,
@@ -52,7 +53,6 @@ class Dataset:
         name: The name.
         about: One line that describes the images.
         counts: The number of images of the train and test split.
-        how: How to get it.
         folder: Its folder below the data root, or in the package if it ships with it.
         files: The files of the train and test split in this folder, plain or .gz.
         load: Reads it from its folder.
@@ -62,11 +62,15 @@ class Dataset:
     name: str
     about: str
     counts: tuple[int, int]
-    how: str
     folder: str
     files: tuple[tuple[str, ...], tuple[str, ...]]
     load: Callable[[Path, Split], ImageSet]
     remote: tuple[RemoteFile, ...] = ()
+
+    @property
+    def how(self) -> str:
+        """How to get it."""
+        return f"basis lab data download {self.name}" if self.remote else "ships with the package"
 
     def path(self, root: str | Path | None = None) -> Path:
         """The folder of the set, which need not exist."""
@@ -131,7 +135,8 @@ def load_images(
     With `size`, pictures are cropped to their central square and resized with antialiasing; without
     it they must agree in size. `channels` 1 or 3 converts pictures to grey or color.
     """
-    check_split(split)
+    if split not in get_args(Split):
+        raise BasisError(f"split must be one of {', '.join(get_args(Split))}, not {split!r}")
     if size is not None and (type(size) is not int or size < 1):
         raise BasisError(f"size must be a whole number of pixels of at least 1, not {size!r}")
     if channels not in (None, *CHANNELS):
@@ -380,7 +385,6 @@ _MNIST = register(
         "mnist",
         "handwritten digits, 28x28 grey, labels 0-9",
         (60_000, 10_000),
-        "basis lab data download mnist",
         "MNIST/raw",
         (
             ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -400,7 +404,6 @@ _CIFAR = register(
         "cifar10",
         "photos of 10 kinds of things, 32x32 color, labels",
         (50_000, 10_000),
-        "basis lab data download cifar10",
         "cifar-10-batches-py",
         (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",)),
         _load_cifar,
@@ -418,7 +421,6 @@ register(
         "sample",
         "first 512 digits of the MNIST test set, 28x28 grey, labels 0-9",
         (0, 512),
-        "ships with the package",
         "sample",
         ((), ("mnist.npz",)),
         _load_sample,
@@ -429,7 +431,6 @@ register(
         "sample-photos",
         "first 128 photos of the CIFAR-10 test set, 32x32 color, labels",
         (0, 128),
-        "ships with the package",
         "sample",
         ((), ("cifar10.npz",)),
         _load_sample_photos,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -82,11 +82,6 @@ class ImageSet:
         """
         images = self.images if index is None else self.images[index]
         return images if images.is_floating_point() else images.float().div_(255)
-
-
-def check_split(split: str) -> None:
-    if split not in get_args(Split):
-        raise BasisError(f"split must be one of {', '.join(get_args(Split))}, not {split!r}")
 
 
 def data_root(root: str | Path | None = None) -> Path:
