@@ -29,10 +29,17 @@ def public_modules() -> list[str]:
 
 
 def public_names(module: str) -> dict[str, object]:
-    """The public names of a module that are not modules themselves."""
+    """The names in `__all__` of a module, or else those that it defines, without modules."""
     found = importlib.import_module(module)
-    names = {name: getattr(found, name) for name in found.__all__ if not name.startswith("__")}
-    return {name: value for name, value in names.items() if not inspect.ismodule(value)}
+    own = [name for name, value in vars(found).items() if is_own(found, name, value)]
+    names = [name for name in getattr(found, "__all__", own) if not name.startswith("__")]
+    values = {name: getattr(found, name) for name in names}
+    return {name: value for name, value in values.items() if not inspect.ismodule(value)}
+
+
+def is_own(module, name: str, value: object) -> bool:
+    """Whether a module defines a public class or function of this name."""
+    return not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
 
 
 def home_of(module: str, name: str) -> str:

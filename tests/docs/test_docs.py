@@ -172,7 +172,6 @@ def test_the_contributed_reader_reads(contributed, tmp_path):
 
 def test_the_contributed_table_is_computed(contributed, monkeypatch, tmp_path):
     from basis.lab.cache import ResultCache
-
     from basis.lab.context import Context
     from basis.lab.report import Section
 

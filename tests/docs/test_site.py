@@ -85,16 +85,16 @@ def loaded_from_outside(site: Path) -> list[str]:
 
 
 def public_names() -> dict[str, object]:
-    """Every public object of the package by its full name."""
-    modules = [name for name in basis.__all__ if inspect.ismodule(getattr(basis, name))]
-    found = {}
-    for module in ["basis", *(f"basis.{name}" for name in modules)]:
-        loaded = importlib.import_module(module)
-        found |= {f"{module}.{name}": getattr(loaded, name) for name in loaded.__all__}
+    """Every public object of the package by its full name, as the reference finds them."""
+    sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
+    try:
+        reference = importlib.import_module("reference")
+    finally:
+        sys.path.pop(0)
     return {
-        name: value
-        for name, value in found.items()
-        if not inspect.ismodule(value) and not name.endswith("__")
+        f"{module}.{name}": value
+        for module in ["basis", *reference.public_modules()]
+        for name, value in reference.public_names(module).items()
     }
 
 
