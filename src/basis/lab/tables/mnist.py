@@ -109,7 +109,7 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         row(title, name, done, f"{done.evaluations.double().mean().item():,.0f}")
     header = ("method", "PSNR, dB", "SSIM", "mixtures", "paper", "network evaluations")
     section.tables.append(Table(header, rows))
-    steps = metrics.residual_steps(torch.tensor(residual)).item()
+    steps = 255 * float(residual)
     section.text.append(
         "PSNR by the paper's protocol (best permutation per mixture), mean ± standard error; the "
         f"largest residual of any mixture is {steps:.2f} of an 8-bit step. The paper's prior, an "
