@@ -27,7 +27,7 @@ def make_prior(folder, seed=0, channels=1):
 @pytest.fixture(scope="session")
 def priors(tmp_path_factory):
     """Folders of tiny priors: two of grey pictures and one of color pictures."""
-    root = tmp_path_factory.mktemp("priors")
+    root = tmp_path_factory.mktemp("root") / "priors"
     made = {"tiny": (0, 1), "weaker": (1, 1), "color": (2, 3)}
     return {name: make_prior(root / name, *about) for name, about in made.items()}
 

@@ -87,7 +87,7 @@ def test_exit_codes(capsys, monkeypatch):
     monkeypatch.setattr("basis.cli.mix.run", broken)
     assert run("mix", "a", "b") == 70
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "unexpected KeyError at test_commands.py" in error
+    assert "unexpected KeyError at " in error
     monkeypatch.setenv("BASIS_DEBUG", "1")
     with pytest.raises(KeyError):
         run("mix", "a", "b")
@@ -145,7 +145,7 @@ def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     other = tmp_path / "other"
     words[words.index(out)] = other
     assert "sigma_min" in fails(capsys, *words, "--sigma-min", 5, "--sigma-max", 1)
-    assert "memory" in fails(capsys, *words, "--threads", 999_999) or True
+    assert "at most" in fails(capsys, *words, "--threads", 999_999)
     assert not other.exists()
 
 
@@ -225,9 +225,9 @@ def test_names_of_any_bytes_reach_neither_terminal_nor_parser(tmp_path, priors, 
     Image.new("L", (8, 8), 50).save(odd / "a\nb.png")
     (odd / "broken\x1b[2J.png").write_bytes(b"no picture")
     words = ["--prior", priors["tiny"], *QUICK]
-    assert run("separate", odd / "a\nb.png", *words, "--out", odd / "o\n1") == 0
-    assert run("separate", odd, *words, "--out", odd / "o2") == 0
-    assert run("separate", odd / "none\n.png", *words, "--out", odd / "o3") == 2
+    assert run("separate", odd / "a\nb.png", *words, "--out", tmp_path / "o\n1") == 0
+    assert run("separate", odd, *words, "--out", tmp_path / "o2") == 0
+    assert run("separate", odd / "none\n.png", *words, "--out", tmp_path / "o3") == 2
     printed = capsys.readouterr()
     assert "1 of 2 could not be used" in printed.out
     assert "\x1b" not in printed.out + printed.err

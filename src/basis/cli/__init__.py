@@ -34,6 +34,8 @@ class Parser(argparse.ArgumentParser):
 
     words: Sequence[str] = ()
     """The command line, for flags that depend on other flags."""
+    hint = ""
+    """What to add to the error of an unknown flag."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
@@ -47,8 +49,9 @@ class Parser(argparse.ArgumentParser):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A suggestion for a misspelled word, to be put behind a message."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
+    by_name = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), list(by_name), n=1, cutoff=0.7)
+    return f"; did you mean {by_name[near[0]]}?" if near else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,7 +88,7 @@ def _run(words: list[str]) -> int:
     if unknown:
         own = commands.choices[args.command]
         hint = did_you_mean(unknown[0].split("=")[0], own._option_string_actions)
-        own.error(f"unknown argument {unknown[0]}{hint or getattr(own, 'hint', '')}")
+        own.error(f"unknown argument {unknown[0]}{hint or own.hint}")
     args.line = printable(shlex.join(["basis", *words]))
     return guarded(args, args.run)
 
@@ -108,7 +111,7 @@ def _data_root(words: Sequence[str]) -> Iterator[None]:
 
 def value_of(flag: str, words: Sequence[str]) -> str:
     """The value of a flag on a command line that is not parsed yet, or nothing."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if word == flag:
             return following
         if word.startswith(flag + "="):

@@ -119,7 +119,7 @@ def add_sampler_settings(parser: Parser) -> None:
     """A flag for every setting of the sampler that `--method` names, if it names one."""
     name = value_of("--method", parser.words)
     if name not in SAMPLER_NAMES:
-        parser.hint = "; settings of a sampler need --method NAME"  # type: ignore[attr-defined]
+        parser.hint = "; settings of a sampler need --method NAME"
         return
     from basis.samplers import SAMPLERS
 

@@ -27,9 +27,10 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--size", type=flags.natural, help="crop and resize photos to N x N pixels")
     parser.add_argument("--count", type=flags.natural, default=256, help="signals (default 256)")
-    flags.add_seed_and_device(parser)
-    flags.add_root(parser)
-    flags.add_json(parser)
+    group = parser.add_argument_group("more")
+    flags.add_seed_and_device(group)
+    flags.add_root(group)
+    flags.add_json(group)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     """Trains, or resumes training, and writes the prior."""
     import torch
 
-    from basis.nn.kinds import KINDS
+    from basis.nn.kinds import find_kind
     from basis.settings import flags_to_settings
     from basis.training.config import TrainConfig
     from basis.training.run import train
@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> None:
         "variance_images", "energy_pairs",
     )  # fmt: skip
     settings = flags_to_settings(args, TrainConfig)
-    for kind in KINDS.values():  # settings of another kind are refused by `train`
-        if kind.trainable and kind.config is not None:
-            settings |= flags_to_settings(args, kind.config)
+    config = find_kind(args.kind, trainable=True).config
+    if config is not None:
+        settings |= flags_to_settings(args, config)
     settings = {name: value for name, value in settings.items() if value is not None}
     prior = train(
         args.data,

@@ -214,6 +214,8 @@ class _Job:
 
     def run(self, workers: int | None, scheduler: str | None, progress: OnShard | None) -> JobStore:
         """Runs the job from where it was stopped; a finished one is only checked."""
+        if workers is not None and scheduler is not None:
+            raise BasisError("give workers (on this machine) or scheduler, not both")
         report = progress or (lambda _: None)
         with folder_lock(self.folder):
             _check_folder(self.folder)

@@ -66,8 +66,6 @@ def run_workers(
             each of several GPUs.
         scheduler: The address of a Dask scheduler.
     """
-    if workers is not None and scheduler is not None:
-        raise BasisError("give workers (on this machine) or scheduler, not both")
     gpus = torch.cuda.device_count() if task.device in ("cuda", "auto") else 0
     if scheduler is not None:
         from basis.jobs.dask_workers import run_on_dask
