@@ -217,7 +217,12 @@ def _group(
     """A column for each source of (batch, k, channels, *size)."""
     return [
         _column(
-            f"{title} {i + 1}", x, value_range, cell, captions and captions[i], new_group=i == 0
+            f"{title} {i + 1}",
+            x,
+            value_range,
+            cell,
+            None if captions is None else captions[i],
+            new_group=i == 0,
         )
         for i, x in enumerate(signals.unbind(1))
     ]
