@@ -198,7 +198,7 @@ def test_efforts_keep_to_their_evaluations_with_a_likelihood():
     flow = Prior.from_log_prob(
         lambda x, s: -(x - 0.5).square().flatten(1).sum(1) / 2, (1, 4, 4), 0.01, 9
     )
-    assert flow.cost == 3
+    assert flow.evaluations == 3
     m = torch.rand(2, 1, 4, 4)
     for effort, most in (("fast", 2 * EFFORTS["fast"]), (100, 100)):
         spent = separate(m, flow, effort=effort).spent

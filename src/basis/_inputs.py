@@ -115,7 +115,7 @@ def make_plan(
                 f"sampler ({', '.join(SAMPLERS)}), not {method!r}"
             )
         ordered = needs_order(priors, mixing)
-        cost = sum(prior._tile_cost for prior in priors)
+        cost = sum(prior._tile_evaluations for prior in priors)
         plan = plan_for(method, mixing.sources, ordered=ordered, cost=cost, estimate=estimate)
     return plan if samples is None else replace(plan, posterior=Round(samples, Gibbs()))
 

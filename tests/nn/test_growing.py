@@ -63,7 +63,7 @@ def test_variance_head_grows():
     ("sizes", "reason"),
     [
         ({"widths": (16, 24)}, "multiples of 12"),
-        ({"widths": (12, 12)}, "no wider"),
+        ({"widths": (12, 12)}, "wider"),
         ({"attention": 0}, "attention"),
         ({"fold": 4}, "fold"),
     ],

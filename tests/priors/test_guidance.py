@@ -84,7 +84,7 @@ def test_the_base_prior_is_judged_and_evaluations_of_both_count():
     guided = Autoguided(prior, gaussian(4.0), 0.25)
     assert guided.base_prior is prior.base_prior is prior
     assert Autoguided(guided, gaussian(9.0)).base_prior is prior
-    assert guided.cost == guided._tile_cost == 2
+    assert guided.evaluations == guided._tile_evaluations == 2
     assert guided.describe()["guide"]["strength"] == 0.25
     twice = Autoguided(guided, gaussian(9.0), 2.0).describe()["guide"]
     assert twice["strength"] == 2.0 and twice["inner"]["strength"] == 0.25

@@ -176,10 +176,10 @@ def test_what_it_costs_is_counted():
         flow = FlowLikelihood(prior, steps=5, probes=probes)
         calls.clear()
         flow.log_prob(torch.rand(1, 1, 3), 0.1)
-        assert sum(calls) == flow.log_prob_cost == each * 21 + 1
+        assert sum(calls) == flow.log_prob_evaluations == each * 21 + 1
     problem = Problem([flow, flow], mixture(), torch.zeros(1, 1, 3), Noise([0]))
     problem.log_prob(torch.rand(1, 2, 1, 3), 0.1)
-    assert problem.evaluations.max() == 2 * flow.log_prob_cost
+    assert problem.evaluations.max() == 2 * flow.log_prob_evaluations
 
 
 def test_score_priors_are_ranked_by_it(toy_prior):

@@ -36,7 +36,7 @@ def test_independent_pixels_are_denoised_exactly(pixels):
     mean, variance = tiled.moments(x, sigma)
     assert torch.allclose(mean, tiled.denoise(x, sigma))
     assert variance.shape == x.shape
-    assert tiled.cost == len(tiled.corners) * pixels.cost
+    assert tiled.evaluations == len(tiled.corners) * pixels.evaluations
     assert tiled.describe()["tiles"] == len(tiled.corners)
 
 
@@ -73,7 +73,7 @@ def test_digits_side_by_side_leave_no_seam():
 
 
 def test_images_below_a_tile_are_refused(pixels):
-    with pytest.raises(BasisError, match="smaller than what prior"):
+    with pytest.raises(BasisError, match="smaller than those of prior"):
         Tiled(pixels, 3, 9)
     with pytest.raises(BasisError, match="cannot overlap by 4"):
         Tiled(pixels, 9, 9, overlap=4)

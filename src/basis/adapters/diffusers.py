@@ -12,7 +12,7 @@ from basis.nn.diffusers import DiffusersDenoiser, build_diffusers
 from basis.priors.denoiser import DenoiserPrior
 
 WEIGHTS = "diffusion_pytorch_model"
-_PLACES = (
+_LAYOUTS = (
     ("unet/config.json", "scheduler/scheduler_config.json"),
     ("config.json", "scheduler_config.json"),
 )
@@ -33,7 +33,7 @@ def from_diffusers(
         source: A pipeline (anything with `unet` and `scheduler`), a folder as `save_pretrained`
             writes it, or a `UNet2DModel`.
         scheduler: The scheduler that the model was trained with, if the source is a model.
-        size: The side of the images, if the model's configuration does not tell.
+        size: The side of the images, if the model's configuration does not have it.
         model_range: The model's values for 0 and 1; by default (-1, 1), and (0, 1) for NCSN++.
         chunk: Images per call at most.
     """
@@ -67,8 +67,8 @@ def from_diffusers(
 
 def find_pipeline(folder: Path) -> tuple[Path, Path] | None:
     """The configurations of model and scheduler in a folder of diffusers' layout, or None."""
-    for place in _PLACES:
-        model, scheduler = (folder / name for name in place)
+    for names in _LAYOUTS:
+        model, scheduler = (folder / name for name in names)
         if model.is_file() and scheduler.is_file():
             return model, scheduler
     return None
@@ -91,6 +91,8 @@ def read_pipeline(
     refusal = f"the weights in {found[0].parent} do not fit its config.json"
     weights = read_weights(found[0].parent, WEIGHTS)
     shapes = {n: t.shape for n, t in weights.items()}
-    module = build_fitting(lambda: build_diffusers(*configs, model_range), shapes, refusal)
+    module = build_fitting(
+        lambda: build_diffusers(configs[0], configs[1], model_range), shapes, refusal
+    )
     put_weights(module.network, weights, refusal)
     return module

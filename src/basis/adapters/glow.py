@@ -74,7 +74,7 @@ def from_glow(
 
     Args:
         checkpoints: Their paths without `.index`, one per noise level.
-        size: The side of the images, which no weight tells.
+        size: The side of the images.
         sigmas: Their noise levels in pixels of [0, 1], for models that were fine-tuned on noisy
             images as the paper's authors did; a single 0 for a noiseless model as published, which
             has a likelihood but cannot separate.
@@ -105,7 +105,7 @@ def _read_flow(prefix: str | Path, size: int, noisy: bool) -> Glow:
 
     Args:
         prefix: The checkpoint's path without `.index`.
-        size: The side of its images, which no weight tells.
+        size: The side of its images.
         noisy: Whether it was fine-tuned on noisy images v / 255 - 1/2, as the paper's authors did,
             or trained on (v + u) / 256 - 1/2 with u uniform, as published.
     """

@@ -29,10 +29,10 @@ def from_ncsn(
     Args:
         checkpoint: A list whose first entry is the state of a `DataParallel` (or that state
             itself).
-        config: The `config.yml` that lies beside it: noise levels and image size. Published values
+        config: The `config.yml` in its folder: noise levels and image size. Published values
             else.
         name: What records call the prior.
-        sizes: `size`, `sigma_max`, `sigma_min`, where no file tells them.
+        sizes: `size`, `sigma_max`, `sigma_min`, without a `config`.
     """
     path = Path(checkpoint)
     state = read_pickle(path)

@@ -1,7 +1,7 @@
 """TensorFlow's checkpoint files (index and data), read without TensorFlow.
 
 The index is a table of sorted keys in blocks (the format of LevelDB, see its table_format.md); each
-value is a small protocol buffer that says type, shape and place of a tensor in the data files
+value is a small protocol buffer with the type, shape and position of a tensor in the data files
 (BundleEntryProto in tensor_bundle.proto). Only whole, uncompressed tensors of numbers are read,
 which is what `tf.train.Saver` writes. Nothing in the files is executed.
 """
@@ -29,7 +29,7 @@ _TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19:
 
 @dataclass(frozen=True)
 class _Entry:
-    """The place of a tensor."""
+    """The position of a tensor in the data files."""
 
     kind: int
     shape: tuple[int, ...]

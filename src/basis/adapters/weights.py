@@ -23,10 +23,10 @@ from basis.errors import BasisError
 from basis.files import check_fits_memory, check_regular, reading
 
 Shapes = Mapping[str, Sequence[int]]
-"""Sizes of tensors by name, as the header of a file tells them."""
+"""Shapes of tensors by name."""
 
 _SLACK = 1 << 16
-"""Numbers that a network may hold beside its weights in the file, such as flags and tables."""
+"""Numbers that a network may have in addition to the weights in the file, such as tables."""
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 
@@ -94,11 +94,11 @@ def read_header(path: Path) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]
 
 
 def build_fitting(make: Callable[[], _ModuleT], shapes: Shapes, refusal: str) -> _ModuleT:
-    """The module that `make` builds, given up as soon as it outgrows the weights meant for it.
+    """The module that `make` builds; building stops as soon as it outgrows its weights.
 
-    A description of a few bytes can ask for any number of layers of any size. Every weight is
-    looked at when a layer registers it, before it is filled in: more of them than the file has, or
-    larger ones, are refused.
+    A description of a few bytes can have any number of layers of any size. Every weight is checked
+    when a layer registers it, before it is filled in: more weights than the file has, or larger
+    ones, are refused.
 
     Args:
         make: Builds the module.
@@ -147,7 +147,7 @@ def _registration(budget: _Budget) -> Iterator[None]:
 
 
 def put_weights(module: nn.Module, weights: Mapping[str, Tensor], refusal: str) -> None:
-    """Gives a module its parameters, or says in one line which of them does not fit."""
+    """Loads the parameters of a module; one that does not fit is named in the error."""
     wanted = {name: p.shape for name, p in module.named_parameters()}
     found = {name: t.shape for name, t in weights.items()}
     odd = sorted(n for n in wanted.keys() | found.keys() if wanted.get(n) != found.get(n))

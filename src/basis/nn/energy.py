@@ -41,8 +41,8 @@ class LevelConstant(nn.Module):
     def __init__(self, std: float, knots: int = 33) -> None:
         super().__init__()
         self.knots: Tensor
-        places = math.log(std) + torch.linspace(math.log(0.01), math.log(40.0), knots)
-        self.register_buffer("knots", places, persistent=False)
+        levels = math.log(std) + torch.linspace(math.log(0.01), math.log(40.0), knots)
+        self.register_buffer("knots", levels, persistent=False)
         self.slopes = nn.Parameter(torch.zeros(knots))
         self.top = nn.Parameter(torch.zeros(()), requires_grad=False)
 
@@ -54,13 +54,13 @@ class LevelConstant(nn.Module):
         # From every knot up to the last one, by the trapezoid's rule, which is exact here.
         pieces = gap * (slopes[1:] + slopes[:-1]) / 2
         above = torch.cat([pieces.flip(0).cumsum(0).flip(0), pieces.new_zeros(1)])
-        place = ((log_sigma - knots[0]) / gap).detach().floor().clamp(0, len(knots) - 2).long()
-        inside = log_sigma.clamp(knots[0], knots[-1]) - knots[place]
-        rise = (slopes[place + 1] - slopes[place]) / gap
-        gained = inside * slopes[place] + rise * inside.square() / 2
+        below = ((log_sigma - knots[0]) / gap).detach().floor().clamp(0, len(knots) - 2).long()
+        inside = log_sigma.clamp(knots[0], knots[-1]) - knots[below]
+        rise = (slopes[below + 1] - slopes[below]) / gap
+        gained = inside * slopes[below] + rise * inside.square() / 2
         beyond = (log_sigma - knots[-1]).clamp_min(0) * slopes[-1]
         beyond = beyond + (log_sigma - knots[0]).clamp_max(0) * slopes[0]
-        own = self.top - above[place] + gained + beyond
+        own = self.top - above[below] + gained + beyond
         return own - log_sigma - math.log(2 * math.pi) / 2
 
 

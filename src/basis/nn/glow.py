@@ -23,12 +23,11 @@ class GlowConfig:
     """Configuration of a `Glow`.
 
     `levels` halvings of the side with `depth` steps each and couplings of `width` hidden channels.
-    Before them may be `wide` steps whose couplings are U-Nets with attention and see the whole
-    picture; they begin as the identity, so that a flow without them can be started from.
-    `lu` keeps the 1x1 convolutions as triangular factors; the published weights are plain matrices.
-    `scale` is how an affine coupling bounds its scale: "sigmoid" as published, "bounded" in both
-    directions and in what its network is shown, which stays invertible on inputs far from the
-    training set.
+    Optional `wide` steps before them have U-Nets with attention as couplings; they begin as the
+    identity, so that training can continue a flow without them. `lu` stores the 1x1 convolutions as
+    triangular factors; the published weights are plain matrices. `scale` bounds the scale of an
+    affine coupling: "sigmoid" as published, "bounded" in both directions and in the inputs of its
+    network, which stays invertible far from the training set.
     """
 
     channels: int = size_setting(1, "channels of the data", flag=False)
@@ -45,7 +44,7 @@ class GlowConfig:
     lu: bool = setting(True, "1x1 convolutions as triangular factors", flag=False)
     learned_top: bool = setting(True, "learned prior of the last latent", flag=False)
     conditioned: bool = setting(False, "one flow for all noise levels", flag=False)
-    embedding: int = size_setting(64, "numbers that describe the noise level")
+    embedding: int = size_setting(64, "features of the noise level")
     mean: float = setting(0.5, "mean of the data's values", flag=False)
     std: float = setting(1.0, "standard deviation of the data's values", flag=False, above=0.0)
 
@@ -57,7 +56,7 @@ class Glow(nn.Module):
     """A flow over square images of any range of values.
 
     Args:
-        config: The sizes.
+        config: The configuration.
 
     Shapes:
         x: (batch, channels, size, size).
@@ -100,7 +99,7 @@ class Glow(nn.Module):
         return self._encode(x, sigma)[1]
 
     def encode(self, x: Tensor, sigma: Tensor) -> list[Tensor]:
-        """The latents, one per level (the finest first), each standardised by its own prior.
+        """The latents, one per level (the finest first), each standardized by its own prior.
 
         In double precision, as `decode` is: an image far from the training set has latents so large
         that single precision would lose the image.
@@ -127,12 +126,12 @@ class Glow(nn.Module):
             for step in reversed(self._steps(level)):
                 h = step.inverse(h, emb)
             h = F.pixel_shuffle(h, 2)
-        return self.config.mean + h * self._spread(sigma, h)
+        return self.config.mean + h * self._scale(sigma, h)
 
     def sample(
         self, sigma: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draws one image of p_sigma for each sigma."""
+        """One sample of p_sigma for each sigma."""
         shapes = self._latent_shapes()
         latents = [
             temperature * torch.randn(len(sigma), *shape, generator=generator).to(sigma)
@@ -142,9 +141,9 @@ class Glow(nn.Module):
 
     @torch.no_grad()
     def start(self, x: Tensor, sigma: Tensor) -> None:
-        """Sets every actnorm from a batch of images, as data-dependent initialisation does."""
+        """Sets every actnorm from a batch of images, for data-dependent initialization."""
         emb = self._emb(sigma)
-        h = (x - self.config.mean) / self._spread(sigma, x)
+        h = (x - self.config.mean) / self._scale(sigma, x)
         for level in range(self.config.levels):
             h = F.pixel_unshuffle(h, 2)
             for step in self._steps(level):
@@ -154,12 +153,12 @@ class Glow(nn.Module):
         self.started.fill_(1.0)
 
     def _encode(self, x: Tensor, sigma: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Standardised latents, and log p."""
+        """Standardized latents, and log p."""
         emb = self._emb(sigma)
-        spread = self._spread(sigma, x)
-        h = (x - self.config.mean) / spread
+        scale = self._scale(sigma, x)
+        h = (x - self.config.mean) / scale
         pixels = x[0].numel()
-        total = -pixels * spread.flatten(1).log().sum(dim=1).expand(len(x))
+        total = -pixels * scale.flatten(1).log().sum(dim=1).expand(len(x))
         latents = []
         last = self.config.levels - 1
         for level in range(self.config.levels):
@@ -187,8 +186,8 @@ class Glow(nn.Module):
     def _emb(self, sigma: Tensor) -> Tensor | None:
         return None if self.embed is None else self.embed(sigma)
 
-    def _spread(self, sigma: Tensor, x: Tensor) -> Tensor:
-        """What the image is divided by, (batch or 1, 1, 1, 1); it may widen with the noise."""
+    def _scale(self, sigma: Tensor, x: Tensor) -> Tensor:
+        """The divisor of the image, (batch or 1, 1, 1, 1), which grows with the noise."""
         variance = self.config.std**2
         if not self.config.conditioned:
             return torch.full((1, 1, 1, 1), math.sqrt(variance), dtype=x.dtype, device=x.device)

@@ -14,8 +14,8 @@ from basis.nn.unet import UNet, UNetConfig
 if TYPE_CHECKING:
     from basis.nn.glow import GlowConfig
 
-DEQUANTISATION = 1 / 255 / math.sqrt(12)
-"""Standard deviation of uniform noise within one 8-bit step: what is left at sigma = 0."""
+DEQUANTIZATION = 1 / 255 / math.sqrt(12)
+"""Standard deviation of uniform noise within one 8-bit step, the noise at sigma = 0."""
 
 
 class LevelEmbedding(nn.Module):
@@ -30,14 +30,14 @@ class LevelEmbedding(nn.Module):
         )
 
     def forward(self, sigma: Tensor) -> Tensor:
-        label = (sigma.square() + DEQUANTISATION**2).sqrt().log() / 2
+        label = (sigma.square() + DEQUANTIZATION**2).sqrt().log() / 2
         angle = label[:, None] * self.frequencies
         return self.layers(torch.cat([angle.sin(), angle.cos()], dim=1))
 
 
 LOGSCALE = 3.0
 REACH = 16.0
-"""Bound of what a coupling's network is shown, in standard deviations."""
+"""Bound of the inputs of a coupling's network, in standard deviations."""
 
 
 class Shift(nn.Module):
@@ -93,8 +93,7 @@ class InvertibleConv(nn.Module):
         s = upper.diagonal()
         self.permutation: Tensor
         self.sign: Tensor
-        # Not trained, but part of what the weights mean: kept as parameters so that they are saved
-        # with the rest.
+        # Not trained; parameters so that they are saved with the other weights.
         self.permutation = nn.Parameter(p, requires_grad=False)
         self.sign = nn.Parameter(s.sign(), requires_grad=False)
         self.log_s = nn.Parameter(s.abs().log())
@@ -123,7 +122,7 @@ class InvertibleConv(nn.Module):
 
 
 class EdgeConv(nn.Module):
-    """A convolution that sees where the picture ends: the padding carries a channel of ones."""
+    """A convolution whose padding has a channel of ones, so that it detects borders."""
 
     def __init__(self, channels: int, width: int, size: int) -> None:
         super().__init__()
@@ -143,7 +142,7 @@ class EdgeConv(nn.Module):
         edge = torch.zeros_like(x[:1, :1])
         sides = (self.pad,) * 4
         edge = F.pad(edge, sides, value=1.0)
-        # The border's part is the same for every image, so it is computed once.
+        # The border is the same for every image and computed once.
         border = F.conv2d(edge, weight[:, -1:], bias)
         return F.conv2d(x, weight[:, :-1], padding=self.pad) + border
 
@@ -164,7 +163,7 @@ class ZeroConv(nn.Module):
 
 
 class Coupling(nn.Module):
-    """Changes one half of the channels by what a small network makes of the other."""
+    """Changes one half of the channels by a small network of the other half."""
 
     def __init__(self, channels: int, config: GlowConfig) -> None:
         super().__init__()
@@ -218,10 +217,10 @@ class Coupling(nn.Module):
         return cast(Tensor, self.out(h))
 
     def _seen(self, kept: Tensor) -> Tensor:
-        """What the network is shown: far-off values, which no image has, look merely large.
+        """The input of the network, bounded.
 
-        Otherwise every step's shifts grow with those of the step before, and sixteen steps on
-        nothing is finite.
+        Otherwise the shifts of every step grow with those of the previous one, and after sixteen
+        steps they are not finite.
         """
         return kept if self.published else REACH * torch.tanh(kept / REACH)
 
@@ -234,7 +233,7 @@ class Coupling(nn.Module):
 
 
 class WideCoupling(Coupling):
-    """A coupling whose network is a small U-Net with attention, and so sees the whole picture."""
+    """A coupling whose network is a small U-Net with attention."""
 
     def _build(self, half: int, out: int, config: GlowConfig) -> None:
         levels = 1 if config.size % 4 else 2
@@ -249,7 +248,7 @@ class WideCoupling(Coupling):
         )
         self.shown, self.network = half, UNet(sizes)
         self.network.use_plain_attention()
-        self.network.embed = nn.Sequential()  # the flow's own takes its place
+        self.network.embed = nn.Sequential()  # replaced by the flow's own
 
     def _network(self, kept: Tensor, emb: Tensor | None) -> Tensor:
         network = self.network
@@ -259,7 +258,7 @@ class WideCoupling(Coupling):
         return network.read(network.hidden(torch.cat([kept, blank], dim=1), emb))
 
     def start(self, x: Tensor, emb: Tensor | None) -> None:
-        """Nothing: its norms take their scale from what they see."""
+        """Does nothing: the norms of a U-Net have no initial scale to set."""
 
 
 class Step(nn.Module):
@@ -297,7 +296,7 @@ class Step(nn.Module):
 
 
 class WideStep(Step):
-    """A step with a `WideCoupling`, which at first does no more than exchange the halves."""
+    """A step with a `WideCoupling`, which at first only exchanges the halves."""
 
     def __init__(self, channels: int, config: GlowConfig) -> None:
         super().__init__(channels, config)

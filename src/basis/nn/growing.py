@@ -69,13 +69,13 @@ def grow_head(small: VarianceHead, large: VarianceHead) -> None:
 def _check(small: UNetConfig, large: UNetConfig) -> None:
     for name in _SAME:
         if getattr(small, name) != getattr(large, name):
-            raise ValueError(f"a network cannot grow in its {name}")
+            raise ValueError(f"the {name} of both networks must be equal")
     pairs = list(zip(small.widths, large.widths, strict=False))
     blocks = zip(small.blocks, large.blocks, strict=False)
     if len(small.widths) > len(large.widths) or any(a > b for a, b in (*pairs, *blocks)):
-        raise ValueError("a network grows from one that is no wider and no deeper at any level")
+        raise ValueError("the small network must not be wider or deeper at any level")
     if len(large.widths) - large.attention > len(small.widths) - small.attention:
-        raise ValueError("a level with attention keeps it when a network grows")
+        raise ValueError("a level with attention must keep it")
     for old, new in pairs:
         if _group(old) != _group(new) or _group(2 * old) != _group(2 * new):
             raise ValueError(

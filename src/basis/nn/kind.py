@@ -96,14 +96,14 @@ class NetworkKind:
         network = dict(config) | {name: fact for name, fact in facts.items() if name in names}
         architecture = {"kind": self.name, "network": network, "mean": mean, "std": std}
         try:
-            module = self.build_module(architecture)
+            module: Any = self.build_module(architecture)
             if hasattr(module, "check_shape"):
                 module.check_shape(shape)
         except BasisError:
             raise
         except (TypeError, ValueError) as error:
             raise BasisError(f"{self.name}: {error}") from error
-        return module
+        return module  # type: ignore[no-any-return]
 
 
 def read_config(config: type[Any] | None, architecture: Architecture) -> Any:

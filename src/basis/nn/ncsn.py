@@ -23,7 +23,7 @@ class _ConditionalNorm(nn.Module):
     """Conditional instance normalization++ (in the paper's appendix on architectures).
 
     Instance normalization loses each channel's mean, hence overall brightness. The ++ gives it
-    back: the means, normalized over channels, are added with a learnt weight. Gain, weight of the
+    back: the means, normalized over channels, are added with a learned weight. Gain, weight of the
     means and shift are looked up by noise level.
 
     Shapes:
@@ -41,8 +41,8 @@ class _ConditionalNorm(nn.Module):
         gain, weight, shift = self.embed(labels).chunk(3, dim=1)
         variance, means = torch.var_mean(x, dim=(2, 3), correction=0)
         # As published: the biased variance over pixels, but the unbiased one over channels.
-        spread, centre = torch.var_mean(means, dim=1, keepdim=True)
-        recovered = weight * (means - centre) * (spread + 1e-5).rsqrt()
+        variation, center = torch.var_mean(means, dim=1, keepdim=True)
+        recovered = weight * (means - center) * (variation + 1e-5).rsqrt()
         # All that is constant over an image is gathered first: one pass over the pixels is left.
         scale = gain * (variance + 1e-5).rsqrt()
         shift = shift + gain * recovered - scale * means
@@ -61,7 +61,7 @@ class _ConvMeanPool(nn.Module):
 
 
 class _ResidualBlock(nn.Module):
-    """Two normalized convolutions beside a shortcut.
+    """Two normalized convolutions and a shortcut.
 
     A block that goes `down` a stage halves the image if it is not dilated. With dilation it keeps
     the size (dilation widens the view instead), yet its shortcut is still a convolution.
@@ -170,11 +170,11 @@ class NCSN(nn.Module):
 
     The state dict has the names and shapes of the published `CondRefineNetDilated`
     (https://github.com/ermongroup/ncsn). Published checkpoints were saved from a `DataParallel` and
-    need their `module.` prefix taken off, nothing more. (For 28x28 images the published code asks
-    for another padding, which its dilated blocks do not use: every size has the same network.)
+    need their `module.` prefix removed. (For 28x28 images the published code has another padding,
+    which its dilated blocks do not use: the network is the same for every size.)
 
     Args:
-        config: The sizes.
+        config: The configuration.
     """
 
     def __init__(self, config: NCSNConfig) -> None:
@@ -225,10 +225,10 @@ class NCSN(nn.Module):
 class NCSNDenoiser(nn.Module):
     """An NCSN as a denoiser, E[x | x + sigma n] = x + sigma^2 score, for images in [0, 1].
 
-    The network knows only its own `levels`. Any other sigma takes the level sigma_i nearest in log
-    sigma and multiplies its score by sigma_i / sigma. A score is -E[n | x] / sigma, and the
-    expected noise n, of order one, changes little from one level to the next: the score's magnitude
-    goes as 1 / sigma. Outside the range of the levels this is a stopgap, not a trained answer.
+    The network is trained for its own `levels` only. Any other sigma uses the level sigma_i nearest
+    in log sigma, with the score multiplied by sigma_i / sigma: a score is -E[n | x] / sigma, and
+    the expected noise n changes little from one level to the next. Outside the range of the levels
+    this is a rough approximation.
 
     Args:
         network: The score network.

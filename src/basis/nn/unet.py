@@ -49,7 +49,7 @@ class UNetConfig:
 class _Attention(nn.Module):
     def __init__(self, width: int, head_width: int, dims: int) -> None:
         super().__init__()
-        # As many heads as divide the width, none narrower than asked for.
+        # The largest number of heads that divides the width, none narrower than head_width.
         self.heads = _divisor(width, width // head_width)
         self.norm = _norm(width)
         self.qkv = _conv(dims, width, 3 * width, 1)
@@ -59,8 +59,8 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         b, c, *size = x.shape
         qkv = self.qkv(self.norm(x)).movedim(1, -1)
-        places = math.prod(size)
-        q, k, v = qkv.reshape(b, places, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        positions = math.prod(size)
+        q, k, v = qkv.reshape(b, positions, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
         if self.plain:
             y = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(dim=-1) @ v
         else:

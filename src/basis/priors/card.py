@@ -122,7 +122,7 @@ class Card:
         entries["quality"] = [dict(row) for row in self.quality]
         if self.value_range is not None:
             entries["value_range"] = [v if math.isfinite(v) else None for v in self.value_range]
-        empty = (None, "", {}, [])
+        empty: tuple[Any, ...] = (None, "", {}, [])
         kept = {k: v for k, v in entries.items() if k == "value_range" or v not in empty}
         return kept | dict(self.more)
 
@@ -138,10 +138,10 @@ def check_value_range(value: Any, what: str) -> ValueRange | None:
         return None
     ends = [math.nan, math.nan]
     if isinstance(value, list | tuple) and len(value) == 2:
-        for place, end in enumerate(value):
-            open_end = (-math.inf, math.inf)[place]
+        for side, end in enumerate(value):
+            open_end = (-math.inf, math.inf)[side]
             number = isinstance(end, int | float) and not isinstance(end, bool)
-            ends[place] = open_end if end is None else float(end) if number else math.nan
+            ends[side] = open_end if end is None else float(end) if number else math.nan
     if not ends[0] < ends[1]:
         raise BasisError(f"{what} must be a pair (low, high) with low < high, not {value!r:.60}")
     return None if math.isinf(ends[0]) and math.isinf(ends[1]) else (ends[0], ends[1])

@@ -102,7 +102,7 @@ class DenoiserPrior(Prior):
             self.sigma_max,
             name=f"{self.name}:{','.join(names)}",
             chunk=self.chunk,
-            **self.traits,
+            **self._traits,
         )
         prior.energies, prior.spectrum = self.energies, self.spectrum
         return prior.train(self.training)
@@ -126,7 +126,7 @@ def new_prior(
     config: Mapping[str, Any],
 ) -> DenoiserPrior | LikelihoodPrior:
     """An untrained prior; arguments as for `Prior.new`."""
-    settings = {"name": kind, "value_range": value_range, "std": std}
+    settings: dict[str, Any] = {"name": kind, "value_range": value_range, "std": std}
     # A prior of its own only to fill in the defaults of std and center, and to check the rest.
     like = DenoiserPrior(nn.Identity(), shape, 0, 1, **settings)
     module = find_kind(kind).new_module(like.shape, like.center, like.std, config)

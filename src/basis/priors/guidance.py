@@ -66,7 +66,7 @@ class Autoguided(Derived):
         # The guide is evaluated only at noise levels it was trained on.
         self.sigma_above = max(above * prior.std, guide.sigma_min)
         self.sigma_below = min(below * prior.std, guide.sigma_max)
-        self.cost = prior.cost + guide.cost
+        self.evaluations = prior.evaluations + guide.evaluations
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return self._move(self.prior.denoise(x, sigma), x, sigma)
@@ -80,7 +80,7 @@ class Autoguided(Derived):
         return self.prior.classes
 
     def condition(self, *classes: str | int) -> Autoguided:
-        levels = {"above": self.above, "below": self.below, "finer": self.finer}
+        levels: dict[str, Any] = {"above": self.above, "below": self.below, "finer": self.finer}
         return Autoguided(self.prior.condition(*classes), self.guide, self.strength, **levels)
 
     @property
@@ -88,8 +88,8 @@ class Autoguided(Derived):
         return self.prior.base_prior
 
     @property
-    def _tile_cost(self) -> int:
-        return self.prior._tile_cost + self.guide._tile_cost
+    def _tile_evaluations(self) -> int:
+        return self.prior._tile_evaluations + self.guide._tile_evaluations
 
     def describe(self) -> dict[str, Any]:
         guide: dict[str, Any] = {"name": self.guide.name, "strength": self.strength}
@@ -166,6 +166,6 @@ def join_by_noise(prior: Prior, above: Prior, sigma: float) -> DenoiserPrior:
         prior.sigma_min,
         above.sigma_max,
         name=prior.name,
-        **prior.traits | {"errors": errors},
+        **prior._traits | {"errors": errors},
     )
     return joined.train(prior.training)

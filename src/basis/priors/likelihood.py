@@ -34,7 +34,7 @@ class LikelihoodPrior(Prior):
     A score counts as three evaluations: one pass forward, and one backward for two.
     """
 
-    cost = 3
+    evaluations = 3
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LikelihoodPrior(Prior):
         super().__init__(
             shape, sigma_min, sigma_max, name=name, value_range=value_range, **settings
         )
-        self.model = Ladder(model) if isinstance(model, Mapping) else model
+        self.model: Any = Ladder(model) if isinstance(model, Mapping) else model
         if not callable(getattr(self.model, "log_prob", None)):
             raise BasisError("a likelihood prior needs a model with log_prob(x, sigma)")
         self.chunk = chunk
@@ -167,10 +167,10 @@ class FlowLikelihood(Derived):
         return getattr(self.prior, "module", None)
 
     @property
-    def log_prob_cost(self) -> int:  # type: ignore[override]
+    def log_prob_evaluations(self) -> int:  # type: ignore[override]
         """Evaluations of one log p: two for every probe, four times a step, and the last level."""
         probes = math.prod(self.shape) if self.probes is None else self.probes
-        return self.cost * (2 * probes * (4 * self.steps + 1) + 1)
+        return self.evaluations * (2 * probes * (4 * self.steps + 1) + 1)
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
         return self.prior.denoise(x, sigma)

@@ -54,10 +54,10 @@ class Prior(nn.Module, ABC):
     how values are correlated (`measure_spectrum`).
     """
 
-    cost: int = 1
+    evaluations: int = 1
     """Evaluations that one score counts for; a pass back through a network counts as two more."""
 
-    log_prob_cost: int = 1
+    log_prob_evaluations: int = 1
     """Evaluations that one log p counts for, in a prior that has one."""
 
     exact_samples: Callable[[int, torch.Generator], Tensor] | None = None
@@ -239,7 +239,7 @@ class Prior(nn.Module, ABC):
         return _finite(self.value_range, 1)
 
     @property
-    def traits(self) -> dict[str, Any]:
+    def _traits(self) -> dict[str, Any]:
         """The settings shared with another prior of the same signals."""
         names = ("value_range", "center", "std", "errors", "card")
         return {name: getattr(self, name) for name in names}
@@ -380,9 +380,9 @@ class Prior(nn.Module, ABC):
         return self
 
     @property
-    def _tile_cost(self) -> int:
+    def _tile_evaluations(self) -> int:
         """Evaluations of one score when a search is planned: for tiles, those of one tile."""
-        return self.cost
+        return self.evaluations
 
     @property
     def _switch_level(self) -> float:
@@ -421,14 +421,14 @@ class Derived(Prior):
             prior.sigma_min,
             prior.sigma_max,
             name=prior.name,
-            **prior.traits,
+            **prior._traits,
         )
-        self.prior, self.cost = prior, prior.cost
+        self.prior, self.evaluations = prior, prior.evaluations
         self.energies, self.spectrum = prior.energies, prior.spectrum
 
     @property
-    def _tile_cost(self) -> int:
-        return self.prior._tile_cost
+    def _tile_evaluations(self) -> int:
+        return self.prior._tile_evaluations
 
     @property
     def _switch_level(self) -> float:

@@ -154,9 +154,9 @@ def measure_spectrum(
     edges = torch.logspace(
         math.log10(lengths.min().item()), math.log10(lengths.max().item() * 1.0001), _BINS + 1
     ).double()
-    place = (torch.searchsorted(edges, lengths.flatten(), right=True) - 1).clamp(0, _BINS - 1)
-    kept = [number for number in range(_BINS) if bool((place == number).any())]
-    frequencies = [lengths.flatten()[place == b].log().mean().exp().item() for b in kept]
+    bins = (torch.searchsorted(edges, lengths.flatten(), right=True) - 1).clamp(0, _BINS - 1)
+    kept = [number for number in range(_BINS) if bool((bins == number).any())]
+    frequencies = [lengths.flatten()[bins == b].log().mean().exp().item() for b in kept]
     values = []
     for level in levels:
         sigma = level * prior.std
@@ -168,9 +168,9 @@ def measure_spectrum(
                 error = (x - mean) / variance.clamp_min(1e-30).sqrt()
                 total += dct(error, len(prior.shape)).square().sum(dim=0).double().cpu()
         flat = (total / len(images)).clamp_min(SMALLEST).flatten(1)
-        values.append(tuple(tuple(row[place == b].mean().item() for b in kept) for row in flat))
-    told = {"images": len(images), "seed": seed, **(about or {})}
-    prior.spectrum = Spectrum(tuple(levels), tuple(frequencies), tuple(values), told)
+        values.append(tuple(tuple(row[bins == b].mean().item() for b in kept) for row in flat))
+    measured = {"images": len(images), "seed": seed, **(about or {})}
+    prior.spectrum = Spectrum(tuple(levels), tuple(frequencies), tuple(values), measured)
     return prior.spectrum
 
 

@@ -1,4 +1,4 @@
-"""Signals larger than a prior was trained on, seen through overlapping tiles."""
+"""Signals larger than a prior was trained on, in overlapping tiles."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from basis.tensors import as_sigmas
 
 
 class Tiled(Derived):
-    """A prior of larger signals: every step denoises overlapping tiles and blends the answers.
+    """A prior of larger signals: every step denoises overlapping tiles and blends them.
 
-    The blend is done at every noise level and not once at the end, so that neighbouring tiles agree
-    with each other as they come out of the noise (Bar-Tal et al. 2023, arXiv:2302.08113), and no
-    seam is left. A tile counts as much as it is near to its own middle.
+    Tiles are blended at every noise level and not once at the end, so that neighboring tiles agree
+    with each other and no seam is left (Bar-Tal et al. 2023, arXiv:2302.08113). A tile has the
+    largest weight in its middle.
 
     Args:
         prior: The prior of a tile, (channels, *tile).
         size: Sides of the signals, not below those of a tile: height and width of pictures, the
             length of a recording.
-        overlap: Places that neighbouring tiles share at least along every side; half of the
-            shortest side of a tile by default.
+        overlap: The least overlap of neighboring tiles along every side; half of the shortest side
+            of a tile by default.
     """
 
     def __init__(self, prior: Prior, *size: int, overlap: int | None = None) -> None:
@@ -39,8 +39,8 @@ class Tiled(Derived):
             )
         if any(side < own for side, own in zip(sides, tile, strict=True)):
             raise BasisError(
-                f"a signal of {_by(sides)} is smaller than what prior {prior.name!r} was trained "
-                f"on, {_by(tile)}"
+                f"a signal of {_by(sides)} is smaller than those of prior {prior.name!r}, "
+                f"{_by(tile)}"
             )
         shared = min(tile) // 2 if overlap is None else overlap
         if not 0 <= shared < min(tile):
@@ -48,7 +48,7 @@ class Tiled(Derived):
         super().__init__(prior, (channels, *sides))
         along = [starts(side, own, shared) for side, own in zip(sides, tile, strict=True)]
         self.corners = list(itertools.product(*along))
-        self.cost = prior.cost * len(self.corners)
+        self.evaluations = prior.evaluations * len(self.corners)
         weight = torch.ones(())
         for own in tile:
             weight = weight[..., None] * tent(own)
@@ -68,7 +68,7 @@ class Tiled(Derived):
         return self.prior.describe() | {"shape": list(self.shape), "tiles": len(self.corners)}
 
     def _places(self) -> list[tuple[Any, ...]]:
-        """Where each tile lies along the sides of a signal."""
+        """The slices of each tile along the sides of a signal."""
         tile = self.prior.shape[1:]
         return [
             tuple(slice(first, first + own) for first, own in zip(corner, tile, strict=True))
@@ -92,7 +92,7 @@ class Tiled(Derived):
 
 
 def large_enough(priors: Sequence[Prior], size: tuple[int, ...]) -> list[Prior]:
-    """The priors for signals of this size, through tiles where it is larger than theirs.
+    """The priors for signals of this size, in tiles if it is larger than theirs.
 
     Shapes:
         size: The sides of the signals, without channels.
@@ -101,18 +101,18 @@ def large_enough(priors: Sequence[Prior], size: tuple[int, ...]) -> list[Prior]:
     if any(len(size) != len(tile) or size == tile for tile in tiles) or any(
         side < own for tile in tiles for side, own in zip(size, tile, strict=True)
     ):
-        return list(priors)  # as they are, or refused as too small later on
+        return list(priors)  # unchanged; too small signals are refused later
     return [Tiled(p, *size) for p in priors]
 
 
 def starts(side: int, tile: int, shared: int) -> list[int]:
-    """Where tiles begin so that they cover a side evenly, sharing at least so many places."""
+    """The starts of tiles that cover a side evenly and overlap by at least `shared`."""
     count = 1 + math.ceil((side - tile) / (tile - shared))
     return [round(i * (side - tile) / max(1, count - 1)) for i in range(count)]
 
 
 def tent(tile: int) -> Tensor:
-    """Weights that fall from the middle of a tile to its edge, and stay above zero."""
+    """Weights that fall from the middle of a tile to its edge and stay above zero."""
     at = torch.arange(tile, dtype=torch.float64) + 0.5
     return torch.minimum(at, tile - at) / (tile / 2)
 

@@ -212,7 +212,7 @@ class Problem:
 
     def log_prob(self, x: Tensor, sigma: float) -> Tensor:
         """The sum over sources of log p_sigma, (batch,), where all priors have a likelihood."""
-        self.count(sum(prior.log_prob_cost for prior in self.priors), len(x))
+        self.count(sum(prior.log_prob_evaluations for prior in self.priors), len(x))
         total = torch.zeros(len(x), dtype=x.dtype, device=x.device)
         for index, prior in enumerate(self.priors):
             total += prior.log_prob(x[:, index], sigma)
@@ -226,7 +226,7 @@ class Problem:
         self, call: Callable[[Prior, Tensor], Sequence[Tensor]], x: Tensor
     ) -> Sequence[Tensor]:
         """Calls every distinct prior once, with all its sources folded into the batch."""
-        self.count(sum(prior.cost for prior in self.priors), len(x))
+        self.count(sum(prior.evaluations for prior in self.priors), len(x))
         if len(self._groups) == 1:
             return [out.view(x.shape) for out in call(self.priors[0], x.flatten(0, 1))]
         results: list[Tensor] = []

@@ -170,5 +170,5 @@ def _energies(problem: Problem, sources: Tensor) -> Tensor:
     total = sources.new_zeros(len(sources), dtype=torch.float64)
     for index, prior in enumerate(problem.priors):
         total += energy(prior, sources[:, index])
-        problem.count(prior.cost * len(energy_sigmas(prior)), len(sources))
+        problem.count(prior.evaluations * len(energy_sigmas(prior)), len(sources))
     return total

@@ -162,7 +162,7 @@ def judge(problem: Problem, sources: Tensor, *, finished: bool = True) -> Plausi
         # Signals larger than those measured are tiled: their energy per value counts.
         scale = typical.values / math.prod(prior.shape)
         own = energy(prior, sources[:, index], typical.levels)
-        problem.count(prior.cost * len(energy_sigmas(prior, typical.levels)), len(sources))
+        problem.count(prior.evaluations * len(energy_sigmas(prior, typical.levels)), len(sources))
         energies.append(own)
         fractions.append([typical.share(scale * e) for e in own.tolist()])
     # The least of k independent uniform values is below p with probability 1 - (1 - p)^k.

@@ -117,7 +117,8 @@ def check_shape(path: Path, card: Card, module: nn.Module) -> None:
             raise BasisError(
                 f"{path}: shape {card.shape} does not fit its network's {name} {config[name]!r:.40}"
             )
-    for part in (module, getattr(module, "head", None)):
+    parts: list[Any] = [module, getattr(module, "head", None)]
+    for part in parts:
         if hasattr(part, "check_shape"):
             try:
                 part.check_shape(card.shape)

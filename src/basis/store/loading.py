@@ -83,8 +83,8 @@ def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
     These are the shipped ones, those in the data folder, and those of installed packages.
     """
     entries: dict[str, PriorEntry] = {}
-    for place in (EMBEDDED, data_root(root) / "priors"):
-        for path in sorted(place.glob(f"*/{CARD}")):
+    for parent in (EMBEDDED, data_root(root) / "priors"):
+        for path in sorted(parent.glob(f"*/{CARD}")):
             name = path.parent.name
             if name in entries:
                 continue
@@ -133,7 +133,7 @@ def _find(source: str | Path, root: str | Path | None) -> Path | EntryPoint:
         return path
     known = [entry.name for entry in entries]
     try:
-        siblings = [place.name for place in path.parent.iterdir() if (place / CARD).is_file()]
+        siblings = [near.name for near in path.parent.iterdir() if (near / CARD).is_file()]
     except OSError:
         siblings = []
     near = difflib.get_close_matches(path.name, [*known, *siblings], n=1)
@@ -274,14 +274,14 @@ def add_prior(
     called = name or (hub[0].split("/")[1] if hub else Path(text).name) or folder.name
     if not re.fullmatch(r"[\w.-]+", called) or called.startswith("."):
         raise BasisError(f"the name {called!r} is not accepted: letters, digits, _, - and . are")
-    place = data_root(root) / "priors"
-    if (place / called).exists() or (EMBEDDED / called).exists():
+    target = data_root(root) / "priors"
+    if (target / called).exists() or (EMBEDDED / called).exists():
         raise BasisError(f"there is a prior called {called!r} already; choose another with --name")
     prior = load_prior(folder)
     title = printable("@".join(hub) if hub else Path(text).name)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place, prefix=".adding-") as work:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target, prefix=".adding-") as work:
             new = Path(work, called)
             if (folder / CARD).is_file():
                 new.mkdir()
@@ -289,7 +289,7 @@ def add_prior(
                 shutil.copyfile(folder / CARD, new / CARD)
             else:
                 write_prior(prior, new, name=called, title=f"converted from {title}")
-            new.rename(place / called)
+            new.rename(target / called)
     except OSError as error:
-        raise BasisError(f"cannot write {place}: {error.strerror or one_line(error)}") from error
-    return PriorEntry(called, place / called, read_card(place / called))
+        raise BasisError(f"cannot write {target}: {error.strerror or one_line(error)}") from error
+    return PriorEntry(called, target / called, read_card(target / called))

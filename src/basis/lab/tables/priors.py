@@ -110,7 +110,7 @@ def gradients(ctx: Context, section: Section) -> None:
         result = ctx.cached("gradients", key, measure)
         curves[prior.name] = [Gradient(**row) for row in result.values["rows"]]
         section.seconds += result.seconds
-        section.evaluations += len(curves[prior.name]) * len(images) * prior.cost
+        section.evaluations += len(curves[prior.name]) * len(images) * prior.evaluations
     add_figure(
         section, f"Mean over {len(images)} test images", lambda path: plot_gradients(curves, path)
     )
@@ -262,7 +262,7 @@ def evaluation_cost(prior: Prior, side: int | None = None, *, repeats: int = 3) 
         started = time.perf_counter()
         larger.denoise(x, sigma).sum().item()  # the sum waits for an asynchronous device
         times.append(time.perf_counter() - started)
-    tiles = larger.cost // prior.cost
+    tiles = larger.evaluations // prior.evaluations
     return Cost(prior.name, size, tiles, counter.get_total_flops(), min(times))
 
 
