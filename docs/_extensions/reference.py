@@ -93,9 +93,14 @@ class Commands(SphinxDirective):
     """A section for every command with its `--help`."""
 
     def run(self):
-        lines = []
-        for name in re.findall(r"^ {2,4}([a-z]+)\b", help_of(), re.MULTILINE):
-            lines += [f"## basis {name}", "", "```text", help_of(name), "```", ""]
+        lines, names = [], []
+        for name in re.findall(r"^ {4}([a-z]+)\b", help_of(), re.MULTILINE):
+            names.append([name])
+            if name == "lab":
+                inner = re.findall(r"^ {4}([a-z]+)\b", help_of(name), re.MULTILINE)
+                names += [[name, command] for command in inner]
+        for words in names:
+            lines += [f"## basis {' '.join(words)}", "", "```text", help_of(*words), "```", ""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 

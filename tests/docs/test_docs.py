@@ -39,6 +39,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh")], ids=lambda p: p.stem)
 def test_commands_run(page, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     for line in "".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line)
