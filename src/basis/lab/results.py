@@ -17,7 +17,7 @@ _FIELDS = {
     "section", "task", "method", "measure", "ours", "count", "seed", "command", "version",
     "weights",
 }  # fmt: skip
-_OPTIONAL = {"trivial", "paper", "evaluations", "median", "note"}
+_OPTIONAL = {"trivial", "paper", "evaluations", "commit", "note"}
 
 
 def shipped_checksums() -> dict[str, str]:
@@ -56,34 +56,40 @@ def results_page(record: Mapping[str, Any], shipped: Mapping[str, str] | None = 
     parts = [f"# {record['title']}\n", *(f"{text}\n" for text in record["introduction"])]
     for section, text in record["sections"].items():
         own = [row for row in rows if row["section"] == section]
-        parts += [f"## {section}\n", f"{text}\n" if text else ""]
-        paper = any("paper" in row for row in own)
-        header = ("task", "method", "measure", "trivial baseline", "ours")
-        header += (*(("paper",) if paper else ()), "evaluations", "mixtures", "version")
-        cells = [
-            (
-                row["task"],
-                row["method"],
-                row["measure"],
-                row.get("trivial", ""),
-                row["ours"] + ("" if is_current(row, shipped) else " †"),
-                *((row.get("paper", ""),) if paper else ()),
-                str(row.get("evaluations", "")),
-                f"{row['count']:,}, seed {row['seed']}",
-                row["version"],
-            )
-            for row in own
-        ]
-        parts.append(Table(header, cells).markdown())
         commands = dict.fromkeys(row["command"] for row in own)
-        parts.append("\n".join(f"    {command}" for command in commands) + "\n")
-        parts += [
-            f"{row['task']}, {row['method']}: {row['note']}\n" for row in own if "note" in row
+        parts += [f"## {section}\n", f"{text}\n" if text else "", _table(own, shipped).markdown()]
+        parts += ["\n".join(f"    {command}" for command in commands) + "\n"]
+        notes = [
+            f"{row['task']}, {row['method']}: {row['note']}.\n" for row in own if "note" in row
         ]
+        parts += notes
     if any(not is_current(row, shipped) for row in rows):
         parts.append(f"† {EARLIER}.\n")
     names = sorted({name for row in rows for name in row["weights"]})
-    parts.append("## Weights\n")
     lines = [(name, shipped.get(name, "does not ship")[:12]) for name in names]
-    parts.append(Table(("prior", "SHA256 of the shipped weights"), lines).markdown())
+    weights = Table(("prior", "SHA256 of the shipped weights"), lines)
+    parts += ["## Weights\n", weights.markdown()]
     return "\n".join(part for part in parts if part)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], shipped: Mapping[str, str]) -> Table:
+    """The rows of a section; empty columns are left out."""
+    measures = {row["measure"] for row in rows}
+    ours = "ours" if len(measures) > 1 else f"ours, {measures.pop()}"
+    cells = [
+        {
+            "task": row["task"],
+            "method": row["method"],
+            "measure": row["measure"] if ours == "ours" else "",
+            "trivial baseline": row.get("trivial", ""),
+            "paper": row.get("paper", ""),
+            ours: row["ours"] + ("" if is_current(row, shipped) else " †"),
+            "evaluations": f"{row['evaluations']:,}" if "evaluations" in row else "",
+            "mixtures": f"{row['count']:,}",
+            "seed": str(row["seed"]),
+            "version": row["version"] + (f" ({row['commit']})" if "commit" in row else ""),
+        }
+        for row in rows
+    ]
+    header = tuple(name for name in cells[0] if any(row[name] for row in cells))
+    return Table(header, [tuple(row[name] for name in header) for row in cells])

@@ -108,12 +108,11 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         row(title, name, done, f"{done.evaluations.double().mean().item():,.0f}")
     header = ("method", "PSNR, dB", "SSIM", "mixtures", "paper", "network evaluations")
     section.tables.append(Table(header, rows))
-    steps = 255 * float(residual)
     section.text.append(
         "PSNR by the paper's protocol (best permutation per mixture), mean ± standard error; the "
-        f"largest residual of any mixture is {steps:.2f} of an 8-bit step. The paper's prior, an "
-        "NCSN, has 25 times the operations. Supervised methods are trained on mixtures; the priors "
-        "are not."
+        f"largest residual of any mixture is {255 * residual:.2f} of an 8-bit step. The paper's "
+        "prior, an NCSN, has 25 times the operations. Supervised methods are trained on mixtures; "
+        "the priors are not."
     )
     if reasons:
         section.text.append(

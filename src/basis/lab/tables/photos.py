@@ -281,10 +281,9 @@ def prior_rows(
             title=f"the first {shown}, {title}",
         )  # fmt: skip
     section.tables.append(rows.table())
-    steps = 255 * float(residual)
     section.text.append(
         f"{_NOTE.format(trivial=rows.trivial[0], what=what)} The largest residual of any mixture "
-        f"is {steps:.2f} of an 8-bit step."
+        f"is {255 * residual:.2f} of an 8-bit step."
     )
     return used
 
