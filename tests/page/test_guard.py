@@ -21,8 +21,6 @@ pytest.importorskip("gradio")
 httpx = pytest.importorskip("httpx")
 
 import basis  # noqa: E402
-from basis.cli import main  # noqa: E402
-from basis.errors import BasisError  # noqa: E402
 
 API = "/gradio_api"
 SENTENCE = "only a file that you uploaded on this page can be used; please upload it again"
@@ -704,20 +702,3 @@ def test_wrong_passwords_are_answered_late_without_holding_others(locked):
 
         waited, codes = asyncio.run(many())
         assert waited < 2 and 429 in codes
-
-
-def test_a_password_file_that_never_ends(tmp_path, capsys):
-    from basis.cli.page import _password
-
-    started = time.monotonic()
-    assert main(["page", "--port", "0", "--password-file", "/dev/zero"]) == 2
-    assert "too long" in capsys.readouterr().err
-    assert time.monotonic() - started < 5
-    path = tmp_path / "secret"
-    path.write_text("  the password \nmore\n" + "x" * 100_000)
-    assert _password(path) == "the password"
-    path.write_bytes(b"\xff\n")
-    with pytest.raises(BasisError, match="is not text"):
-        _password(path)
-    with pytest.raises(BasisError, match="cannot read"):
-        _password(tmp_path)

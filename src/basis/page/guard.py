@@ -194,6 +194,8 @@ class _Request:
                 checked = guard.events.check_cancel(parse(await self._body(_JSON_BYTES)))
                 guard.visitors.claim(checked["session_hash"], visitor)
                 await self._pass(query="", body=json.dumps(checked).encode())
+            case ("POST", "/gradio_api/reset"):  # which does nothing
+                await self._pass(query="", body=b'{"event_id": ""}')
             case ("POST", "/gradio_api/upload"):
                 await self._upload(visitor, query)
             case ("GET", "/gradio_api/upload_progress"):

@@ -14,7 +14,7 @@ from basis.page.app import QUIET, Chosen, Shared, Tab
 from basis.page.events import logged
 from basis.page.images import Picture
 from basis.page.task import Task
-from basis.page.views import equation_view, picture_url, samples_view, sentence
+from basis.page.views import equation_view, picture, picture_url, sentence
 from basis.signals.observation import Observation
 
 _INTRODUCTION = """
@@ -153,8 +153,10 @@ class PhotosTab(Tab):
         if kind == "inpaint":
             return ""
         photo = images.at_most(chosen.pictures[0].image, 256)
-        grey = Picture(photo.mean(dim=0, keepdim=True), "its grey values, which are observed")
-        return samples_view([Picture(photo, chosen.pictures[0].label), grey])
+        grey = photo.mean(dim=0, keepdim=True)
+        label = chosen.pictures[0].label
+        both = picture(photo, label, label) + picture(grey, "grey", "its grey values: observed")
+        return f'<div class="pics">{both}</div>'
 
     def task(self, chosen: Chosen, *values: Any) -> Task:
         kind, size, *alphas = values

@@ -60,10 +60,6 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
 .card .pics { gap: 4px; flex-wrap: nowrap; }
 .card .pic { flex: 1 1 0; min-width: 0; }
 .compared { grid-template-columns: repeat(auto-fit, minmax(220px, 1fr)); }
-.compared table { font-size: 0.85rem; width: 100%; }
-.compared th, .compared td { border: 0 !important; padding: 2px 4px !important; }
-.compared th { text-align: left; font-weight: 400; color: var(--body-text-color-subdued); }
-.compared td { text-align: right; font-variant-numeric: tabular-nums; }
 .canvas-box { display: flex; flex-direction: column; align-items: center; gap: 6px; }
 .canvas-box canvas { width: min(280px, 100%); aspect-ratio: 1; background: black;
   background-size: 100% 100%; border-radius: 10px; touch-action: none; cursor: crosshair;
@@ -313,13 +309,12 @@ def comparison_view(runs: Sequence[Run]) -> str:
     for run in runs:
         result = run.result
         assert result is not None
-        facts = {
-            "network evaluations": f"{result.evaluations:,}",
-            "seconds": f"{result.seconds:.1f}",
-            "residual": f"{255 * result.residual[0].item():.2f} of 255",
-        }
+        facts = [
+            f"{result.evaluations:,} network evaluations, {result.seconds:.1f} s",
+            f"residual {255 * result.residual[0].item():.2f} of 255",
+        ]
         if result.truth is not None:
-            facts["PSNR"] = f"{metrics.psnr(result.sources, result.truth).item():.1f} dB"
-        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in facts.items())
-        columns.append(_card(str(run.task), result.sources[0], below=f"<table>{rows}</table>"))
+            facts.append(f"PSNR {metrics.psnr(result.sources, result.truth).item():.1f} dB")
+        below = f'<span class="caption">{"<br>".join(facts)}</span>'
+        columns.append(_card(str(run.task), result.sources[0], below=below))
     return f'<div class="cards compared">{"".join(columns)}</div>' if runs else ""
