@@ -32,23 +32,11 @@ class Ancestral(Sampler):
     name: ClassVar[str] = "ancestral"
 
     steps: int = setting(98, "number of steps", at_least=1, at_most=MOST)
-    sigma_max: float | None = setting(
-        None, "first noise level; 20 standard deviations of the prior by default", above=0
-    )
-    sigma_min: float | None = setting(
-        None, "last noise level; 1/30 standard deviations by default", above=0
-    )
-    churn: float = setting(
-        1.0,
-        "how fast the shared noise is replaced; values above 1 add randomness",
-        at_least=0,
-        at_most=MOST,
-    )
+    sigma_max: float | None = setting(None, "first noise level; by default 20 std", above=0)
+    sigma_min: float | None = setting(None, "last noise level; by default 1/30 std", above=0)
+    churn: float = setting(1.0, "how fast the shared noise is replaced", at_least=0)
     temperature: float = setting(
-        1.0,
-        "scale of the noise of the clean signal; 0 takes its mean, as DDNM does",
-        at_least=0,
-        at_most=MOST,
+        1.0, "scale of the noise of the clean signal; 0 takes its mean, as DDNM does", at_least=0
     )
     correlated: bool = setting(True, "draw correlated values where the priors know correlations")
 

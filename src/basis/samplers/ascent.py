@@ -31,21 +31,13 @@ class Ascent(Sampler):
     name: ClassVar[str] = "ascent"
 
     steps: int = setting(48, "number of steps", at_least=1, at_most=MOST)
-    sigma_max: float | None = setting(
-        None, "first noise level; 3 standard deviations of the prior by default", above=0
-    )
-    sigma_min: float | None = setting(
-        None, "last noise level; 0.1 standard deviations by default", above=0
-    )
+    sigma_max: float | None = setting(None, "first noise level; by default 3 std", above=0)
+    sigma_min: float | None = setting(None, "last noise level; by default 0.1 std", above=0)
     momentum: float = setting(
         0.5, "fraction of the last move added before each step", at_least=0, below=1
     )
     rate: float = setting(1.0, "step size in units of sigma^2", above=0)
-    weight: float = setting(
-        4.0,
-        "likelihood weight: gamma^2 = sigma^2 / weight times the squared gain of the mixing",
-        above=0,
-    )
+    weight: float = setting(4.0, "likelihood weight, (sigma gain / gamma)^2", above=0)
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, last = problem.noise_levels((self.sigma_max, self.sigma_min), (3, 0.1))

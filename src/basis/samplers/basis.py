@@ -40,38 +40,20 @@ class Basis(Sampler):
 
     name: ClassVar[str] = "basis"
 
-    sigma_max: float | None = setting(
-        None, "first noise level; the width of the value range by default", above=0
-    )
-    sigma_min: float | None = setting(
-        None, "last noise level; 1/100 of the value range by default", above=0
-    )
-    levels: int = setting(
-        10, "number of noise levels, in geometric progression", at_least=1, at_most=MOST
-    )
+    sigma_max: float | None = setting(None, "first noise level; by default the range", above=0)
+    sigma_min: float | None = setting(None, "last noise level; by default range / 100", above=0)
+    levels: int = setting(10, "noise levels in geometric progression", at_least=1, at_most=MOST)
     steps: int = setting(100, "Langevin steps per noise level", at_least=1, at_most=MOST)
     delta: float | None = setting(
-        None, "step size at sigma_min; 0.2 sigma_min^2 by default; scales as sigma^2", above=0
+        None, "step size at sigma_min, scaled as sigma^2; by default 0.2 sigma_min^2", above=0
     )
-    weight: float = setting(
-        1.0, "likelihood weight: gamma^2 = sigma^2 / weight plus the observation noise", above=0
-    )
+    weight: float = setting(1.0, "likelihood weight, (sigma / gamma)^2", above=0)
     temperature: float = setting(
-        1.0,
-        "scale of the noise in the steps; 0 ascends instead of sampling",
-        at_least=0,
-        at_most=MOST,
+        1.0, "scale of the noise; 0 ascends instead of sampling", at_least=0
     )
     start: Literal["uniform", "normal", "zeros"] = setting(
-        "uniform", "initial state: uniform in the value range, normal with sigma_max, or zeros"
+        "uniform", "initial state: uniform in the range, normal with sigma_max, or zeros"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if None not in (self.sigma_min, self.sigma_max) and self.sigma_min > self.sigma_max:  # type: ignore[operator]
-            raise BasisError(
-                f"sigma_min must be at most sigma_max ({self.sigma_max:g}), not {self.sigma_min:g}"
-            )
 
     @property
     def total_steps(self) -> int:
@@ -85,7 +67,6 @@ class Basis(Sampler):
 
     def run(self, problem: Problem) -> Iterator[State]:
         sigmas = self.sigmas(problem)
-        problem.check_sigma(*sigmas)
         last = sigmas[-1]
         delta = 0.2 * last**2 if self.delta is None else self.delta
         x = self._initial_state(problem, sigmas[0])

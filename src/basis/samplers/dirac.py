@@ -33,16 +33,12 @@ class Dirac(Sampler):
 
     name: ClassVar[str] = "dirac"
 
-    steps: int = setting(20, "number of steps of each pass", at_least=1, at_most=MOST)
-    sigma_max: float | None = setting(
-        None, "first noise level; 20/3 standard deviations of the prior by default", above=0
-    )
-    sigma_min: float | None = setting(
-        None, "last noise level; 1/6 standard deviations by default", above=0
-    )
+    steps: int = setting(20, "steps per pass", at_least=1, at_most=MOST)
+    sigma_max: float | None = setting(None, "first noise level; by default 20/3 std", above=0)
+    sigma_min: float | None = setting(None, "last noise level; by default 1/6 std", above=0)
     restarts: int = setting(4, "passes after the first", at_least=0, at_most=MOST)
     sigma_restart: float | None = setting(
-        None, "first noise level of a restart; 8/3 standard deviations by default", above=0
+        None, "first noise level of a restart; by default 8/3 std", above=0
     )
 
     @property

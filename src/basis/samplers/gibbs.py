@@ -46,52 +46,30 @@ class Gibbs(Sampler):
     """Default first and last noise level, in standard deviations of the prior."""
 
     steps: int = setting(98, "number of steps", at_least=1, at_most=MOST)
-    sigma_max: float | None = setting(
-        None, "first noise level; 3 standard deviations of the prior by default", above=0
-    )
+    sigma_max: float | None = setting(None, "first noise level; by default 3 std", above=0)
     sigma_switch: float | None = setting(
-        None,
-        "noise level where Langevin dynamics start; by default 7/6 standard deviations, or what "
-        "the prior recommends",
-        above=0,
+        None, "where Langevin steps start; by default 7/6 std or what the prior recommends", above=0
     )
-    sigma_min: float | None = setting(
-        None, "last noise level; 0.05 standard deviations by default", above=0
-    )
+    sigma_min: float | None = setting(None, "last noise level; by default 0.05 std", above=0)
     gibbs_fraction: float = setting(
         0.61, "fraction of the steps above sigma_switch", at_least=0, at_most=1
     )
     schedule_power: float = setting(
-        1.0, "values above 1 put more of the Gibbs steps at the largest noise levels", above=0
+        1.0, "values above 1 put more Gibbs steps at large noise levels", above=0
     )
-    rate: float = setting(1.0, "step size of the Langevin steps in units of sigma^2", above=0)
+    rate: float = setting(1.0, "size of Langevin steps in units of sigma^2", above=0)
     weight: float = setting(
-        4.0,
-        "likelihood weight of the Langevin steps: gamma^2 = sigma^2 / weight times the squared "
-        "gain of the mixing",
-        above=0,
+        4.0, "likelihood weight of Langevin steps, (sigma gain / gamma)^2", above=0
     )
     temperature: float = setting(
-        1.0,
-        "scale of the noise; 0 takes means, which does not sample the posterior",
-        at_least=0,
-        at_most=MOST,
+        1.0, "scale of the noise; 0 takes means, which does not sample the posterior", at_least=0
     )
     temperature_decay: float = setting(
-        0.0,
-        "fraction by which the temperature has fallen at sigma_switch; above 0 does not sample the "
-        "posterior",
-        at_least=0,
-        at_most=1,
+        0.0, "fraction of the temperature lost at sigma_switch", at_least=0, at_most=1
     )
-    correlated: bool = setting(
-        True, "draw correlated values, at all levels, where the priors know correlations"
-    )
+    correlated: bool = setting(True, "draw correlated values where the priors know correlations")
     variance_shrinkage: float = setting(
-        0.0,
-        "how far the variances of the sources are moved to their mean, from 0 to 1",
-        at_least=0,
-        at_most=1,
+        0.0, "how far variances are moved to the mean over sources", at_least=0, at_most=1
     )
 
     def run(self, problem: Problem) -> Iterator[State]:

@@ -37,26 +37,16 @@ class Langevin(Sampler):
     name: ClassVar[str] = "langevin"
 
     steps: int = setting(98, "number of steps", at_least=1, at_most=MOST)
-    sigma_max: float | None = setting(
-        None, "first noise level; 10/3 standard deviations of the prior by default", above=0
-    )
+    sigma_max: float | None = setting(None, "first noise level; by default 10/3 std", above=0)
     sigma_switch: float | None = setting(
-        None,
-        "noise level where the slow part of the schedule ends; 1 standard deviation by default",
-        above=0,
+        None, "where the slow part of the schedule ends; by default 1 std", above=0
     )
-    sigma_min: float | None = setting(
-        None, "last noise level; 0.1 standard deviations by default", above=0
-    )
+    sigma_min: float | None = setting(None, "last noise level; by default 0.1 std", above=0)
     slow_fraction: float = setting(
         0.8, "fraction of the steps above sigma_switch", at_least=0, at_most=1
     )
     rate: float = setting(1.0, "step size in units of sigma^2", above=0)
-    weight: float = setting(
-        4.0,
-        "likelihood weight: gamma^2 = sigma^2 / weight times the squared gain of the mixing",
-        above=0,
-    )
+    weight: float = setting(4.0, "likelihood weight, (sigma gain / gamma)^2", above=0)
 
     def run(self, problem: Problem) -> Iterator[State]:
         first, switch, last = problem.noise_levels(

@@ -42,7 +42,10 @@ class Sampler(ABC):
     """Explores the posterior of a problem.
 
     A subclass is a frozen dataclass whose fields are its settings, each made by
-    `basis.settings.setting`.
+    `basis.settings.setting`. Their texts give default noise levels in std: standard deviations of
+    the values of the prior. A likelihood weight w means a Gaussian likelihood with
+    gamma^2 = gain^2 sigma^2 / w plus the variance of the observation noise, with the gain of the
+    mixing (`Mixing.gain`).
     """
 
     name: ClassVar[str]
