@@ -193,16 +193,14 @@ def test_held_out_items_are_of_every_class(tmp_path, blobs, tiny):
     by_class = ImageSet(images[order], labels[order], "s", "made here", ("a", "b", "c"))
     short, longer = (tiny | {"held_out": 6, "images": n} for n in (8, 16))
     train(by_class, out=tmp_path / "new", **short)
-    train(mixed, out=tmp_path / "new", **longer)  # the same data, so that it continues
-    # A run that began in the order of the classes continues in it.
-    train(ImageSet(by_class.images, None, "s", "made here"), out=tmp_path / "old", **short)
-    assert train(by_class, out=tmp_path / "old", **longer).card.training["steps"] == 2
+    again = train(mixed, out=tmp_path / "new", **longer)  # the same data, so that it continues
+    assert again.card.training["steps"] == 2
 
 
 def test_progress_is_printed_without_a_terminal(tmp_path, blobs, tiny, capsys):
     train(blobs(), out=tmp_path / "a", **tiny | {"progress": True, "variance_images": 32})
     lines = capsys.readouterr().err
-    assert "training: 0 of 64 images" in lines and "64 of 64 images" in lines
+    assert "training:" in lines and "100%" in lines
     assert "variance: " in lines
     train(blobs(), out=tmp_path / "b", **tiny | {"variance_images": 32})
     assert capsys.readouterr().err == ""

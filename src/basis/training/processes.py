@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -32,7 +31,6 @@ Report = bool | Callable[[dict[str, Any]], None]
 
 _TIMEOUT = datetime.timedelta(days=1)
 """How long the others wait while the first one writes or trains the variance."""
-_LINE_EVERY = 30.0  # seconds between lines without a terminal
 
 
 class Processes:
@@ -130,54 +128,15 @@ def stoppable(folder: Path) -> Iterator[None]:
             ) from None
 
 
-class ProgressBar:
-    """A progress bar with the time left, or a line every 30 seconds without a terminal.
-
-    Args:
-        label: What is done.
-        total, done: Units of work in all, and already done.
-        unit: The unit.
-        shown: Whether there is one.
-    """
-
-    def __init__(self, label: str, total: float, done: float, unit: str, shown: bool) -> None:
-        self.label, self.total, self.done, self.unit = label, total, done, unit
-        self.bar = tqdm(
-            desc=label,
-            total=round(total),
-            initial=round(done),
-            unit=unit,
-            unit_scale=True,
-            dynamic_ncols=True,
-            disable=None if shown else True,
-        )
-        self.lines = shown and bool(self.bar.disable)
-        self.began = self.printed = time.monotonic()
-        self.first = done
-        self._print()
-
-    def update(self, done: float, **figures: float) -> None:
-        """Shows how much is done."""
-        self.done = done
-        if figures:
-            shown = {name: f"{value:.4f}" for name, value in figures.items()}
-            self.bar.set_postfix(shown, refresh=False)
-        self.bar.update(round(done) - self.bar.n)
-        if time.monotonic() - self.printed > _LINE_EVERY:
-            self._print()
-
-    def close(self) -> None:
-        """Ends the bar."""
-        self.bar.close()
-        self._print()
-
-    def _print(self) -> None:
-        self.printed = time.monotonic()
-        if not self.lines:
-            return
-        left = ""
-        if self.done > self.first:
-            pace = (self.printed - self.began) / (self.done - self.first)
-            left = f", {pace * max(0, self.total - self.done) / 60:.0f} min left"
-        text = f"{self.label}: {self.done:,.0f} of {self.total:,.0f} {self.unit}{left}"
-        print(text, file=sys.stderr, flush=True)
+def progress_bar(label: str, total: float, done: float, unit: str, shown: bool) -> tqdm[Any]:
+    """A progress bar with the time left; without a terminal it is printed every 30 seconds."""
+    return tqdm(
+        desc=label,
+        total=round(total),
+        initial=round(done),
+        unit=unit,
+        unit_scale=True,
+        dynamic_ncols=True,
+        disable=not shown,
+        mininterval=0.1 if sys.stderr.isatty() else 30.0,
+    )

@@ -27,7 +27,6 @@ from basis.training.config import TrainConfig
 from basis.training.data import (
     Data,
     TrainingData,
-    fingerprint,
     interleaved,
     noise_scale,
     training_data,
@@ -125,11 +124,10 @@ def train(
     if "images" in training and training.get("hours") is not None:
         raise BasisError("give images or hours, not both")
     config = TrainConfig(**training)
-    items = training_data(data, value_range, size=size, classes=classes, root=root)
+    items = interleaved(training_data(data, value_range, size=size, classes=classes, root=root))
     device = find_device(device)
     check_folder(folder)
     kept = split_size(items, held_out, folder)
-    items = _ordered(items, kept, folder)
     values = items.values[:kept]
     scale = noise_scale(items.values)
     config = config.scaled(scale)
@@ -300,14 +298,6 @@ def split_size(data: TrainingData, held_out: int | None, folder: Path) -> int:
             "validation, and at least one of those"
         )
     return count - held_out
-
-
-def _ordered(data: TrainingData, kept: int, folder: Path) -> TrainingData:
-    """The data in the order it is trained on; a run continues in the order that it began with."""
-    spread, begun = interleaved(data), read_info(folder)
-    if spread is data or begun is None:
-        return spread
-    return data if begun.data == fingerprint(data.values[:kept], data.values[kept:]) else spread
 
 
 def _check_single(network: NetworkKind, sigma: float) -> None:

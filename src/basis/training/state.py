@@ -88,39 +88,21 @@ def read_state(folder: str | Path) -> tuple[StateInfo, dict[str, Tensor]]:
 
 
 def read_info(folder: str | Path) -> StateInfo | None:
-    """What the state of a training folder says about its run, without the tensors; None if there
-    is no state.
-    """
-    path = Path(folder) / STATE
-    if not path.exists():
-        return None
-    check_regular(path)
-    try:
-        with reading(path, "a training state"), safe_open(path, framework="pt") as file:
-            return parse_info(_text(file, path), path)
-    except BasisError:
-        if not (Path(folder) / PREVIOUS).is_file():
-            raise
-    return read_state(folder)[0]
+    """What the state of a training folder says about its run; None if there is no state."""
+    return read_state(folder)[0] if (Path(folder) / STATE).exists() else None
 
 
 def _read(path: Path) -> tuple[StateInfo, dict[str, Tensor]]:
     check_regular(path)
     with reading(path, "a training state"), safe_open(path, framework="pt") as file:
-        text = _text(file, path)
-        info = parse_info(text, path)
-        checksum = file.metadata().get("sha256")
+        metadata = file.metadata() or {}
+        if "training" not in metadata:
+            raise BasisError(f"{path} is not a training state")
+        info = parse_info(metadata["training"], path)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if checksum != _checksum(text, tensors):
+    if metadata.get("sha256") != _checksum(metadata["training"], tensors):
         raise BasisError(f"{path} is damaged: its checksum is wrong")
     return info, tensors
-
-
-def _text(file: Any, path: Path) -> str:
-    text: str | None = (file.metadata() or {}).get("training")
-    if text is None:
-        raise BasisError(f"{path} is not a training state: it says nothing about a training run")
-    return text
 
 
 def write_state(folder: Path, info: StateInfo, tensors: Mapping[str, Tensor]) -> None:

@@ -30,7 +30,7 @@ from basis.training.objectives import (
     focused_sigmas,
     own_conditions,
 )
-from basis.training.processes import Processes, ProgressBar, Report, stop_event
+from basis.training.processes import Processes, Report, progress_bar, stop_event
 from basis.training.state import (
     STATE,
     StateInfo,
@@ -220,12 +220,12 @@ class Trainer:
         self.folder.mkdir(parents=True, exist_ok=True)
         total, done = self.budget
         unit = "images" if self.config.hours is None else "s"
-        bar = ProgressBar("training", total, done, unit, first and progress is True)
+        bar = progress_bar("training", total, done, unit, first and progress is True)
         report = progress if callable(progress) else None
         losses: list[float] = []
         saved = last = time.monotonic()
         wait = 1.0
-        with self.processes.lock(self.folder), stop_event() as stop:
+        with self.processes.lock(self.folder), stop_event() as stop, bar:
             while not self.finished and not self.processes.mean(stop.is_set()) > 0:
                 losses.append(self.train_step())
                 now = time.monotonic()
@@ -235,9 +235,9 @@ class Trainer:
                     self.seconds = self.processes.mean(self.seconds)  # all end at the same step
                 if not first:
                     continue
-                bar.update(self.budget[1])
+                bar.update(round(self.budget[1]) - bar.n)
                 if self.step % log_every == 0:
-                    bar.update(self.budget[1], loss=self._log_loss(losses, report))
+                    bar.set_postfix(loss=f"{self._log_loss(losses, report):.4f}", refresh=False)
                 batch = self.config.batch_size
                 crossed = self.seen // validate_every > (self.seen - batch) // validate_every
                 if self.held_out is not None and crossed:
@@ -251,7 +251,6 @@ class Trainer:
                 if losses:
                     self._log_loss(losses, report)
                 self.save()
-        bar.close()
         self.processes.wait()
         return self.finished
 

@@ -25,7 +25,7 @@ from basis.tensors import per_item
 from basis.training.data import as_floats
 from basis.training.muon import Muon
 from basis.training.objectives import Denoising, draw_conditions, log_uniform
-from basis.training.processes import ProgressBar
+from basis.training.processes import progress_bar
 from basis.training.teacher import SeparationStates
 
 _KEPT = 8  # batches that a head sees again
@@ -46,36 +46,33 @@ class _Batches:
         labels: Tensor | None,
         generator: torch.Generator,
     ) -> None:
-        self.model, self.images, self.batch_size, self.levels = model, images, batch_size, levels
+        self.images, self.batch_size, self.levels = images, batch_size, levels
         self.teacher, self.labels, self.generator = teacher, labels, generator
         self.device = next(model.parameters()).device
-        self.states = None
+        self.classes = model.network.config.classes if isinstance(model, Denoiser) else 0
         if teacher is not None:
             self.states = SeparationStates(teacher, images, batch_size // 4, *levels)
 
-    def draw(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Clean signals, noisy ones, noise levels and conditions."""
+    def draw(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
+        """Noisy signals, noise levels, conditions, the clean signals, and no variance.
+
+        With a teacher the latter two are its mean and variance, and half of the signals are states
+        of its separations.
+        """
         g = self.generator
         pick = torch.randint(len(self.images), (self.batch_size,), generator=g)
         clean = as_floats(self.images[pick])
         sigma = log_uniform(self.batch_size, *self.levels, g)
-        noisy = Denoising().noisy(clean, sigma, g)
+        noisy = Denoising().noisy(clean, sigma, g).to(self.device)
         condition = None
-        if self.labels is not None and isinstance(self.model, Denoiser):
-            classes = self.model.network.config.classes
-            condition = draw_conditions(self.labels[pick], classes, g).to(self.device)
-        return clean.to(self.device), noisy.to(self.device), sigma.to(self.device), condition
-
-    def ask(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Noisy signals and noise levels with the teacher's mean and variance.
-
-        Half of the signals are states of its separations.
-        """
-        assert self.teacher is not None and self.states is not None
-        _, noisy, sigma, _ = self.draw()
+        if self.labels is not None and self.classes:
+            condition = draw_conditions(self.labels[pick], self.classes, g).to(self.device)
+        clean, sigma = clean.to(self.device), sigma.to(self.device)
+        if self.teacher is None:
+            return noisy, sigma, condition, clean, None
         # Separations use torch's global generator, which is the caller's.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
+            torch.manual_seed(int(torch.randint(2**62, (), generator=g)))
             states, levels = self.states.states()
             count = len(states)
             x = torch.cat([states.to(noisy), noisy[count:]])
@@ -83,7 +80,7 @@ class _Batches:
             low, high = self.teacher.sigma_min, self.teacher.sigma_max
             mean, variance = self.teacher.moments(x, s.clamp(low, high))
             self.states.move(mean[:count], variance[:count])
-        return x, s, mean, variance
+        return x, s, None, mean, variance
 
 
 def fit_variance(
@@ -140,17 +137,18 @@ def fit_variance(
     head.requires_grad_(True)
     steps = max(1, count // batch_size)
     losses: list[float] = []
-    bar = ProgressBar("variance", steps * batch_size, 0, "images", progress)
-    for step in range(steps):
-        lowered, loss = losses_of()
-        optimizer.zero_grad(set_to_none=True)
-        lowered.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.set_factor(min(1.0, (step + 1) / 20) * (1 - step / steps))
-        optimizer.step()
-        losses.append(loss.item())
-        bar.update((step + 1) * batch_size, loss=sum(losses[-50:]) / len(losses[-50:]))
-    bar.close()
+    with progress_bar("variance", steps * batch_size, 0, "images", progress) as bar:
+        for step in range(steps):
+            lowered, loss = losses_of()
+            optimizer.zero_grad(set_to_none=True)
+            lowered.backward()
+            nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+            optimizer.set_factor(min(1.0, (step + 1) / 20) * (1 - step / steps))
+            optimizer.step()
+            losses.append(loss.item())
+            mean = sum(losses[-50:]) / len(losses[-50:])
+            bar.set_postfix(loss=f"{mean:.4f}", refresh=False)
+            bar.update(batch_size)
     head.requires_grad_(False)
     return losses
 
@@ -198,13 +196,12 @@ def _head_loss(
         nonlocal turn
         if turn % passes == 0:
             with torch.no_grad():
-                if batches.teacher:
-                    x, sigma, _, square = batches.ask()
-                    features = denoiser.features(x, sigma)
-                else:
-                    clean, x, sigma, condition = batches.draw()
+                x, sigma, condition, clean, square = batches.draw()
+                if square is None:
                     features, mean = denoiser.features_and_mean(x, sigma, condition)
                     square = (mean - clean).square()
+                else:
+                    features = denoiser.features(x, sigma)
                 unit = denoiser.output_scale(per_item(sigma, x)).square()
                 kept.append((features, square / unit))
             del kept[:-_KEPT]
@@ -227,16 +224,13 @@ def _network_loss(denoiser: Denoiser, batches: _Batches) -> Callable[[], tuple[T
     """
 
     def losses() -> tuple[Tensor, Tensor]:
-        if batches.teacher:
-            x, sigma, target, variance = batches.ask()
-        else:
-            target, x, sigma, _ = batches.draw()
+        x, sigma, _, target, variance = batches.draw()
         features, mean = denoiser.features_and_mean(x, sigma)
         unit = denoiser.output_scale(per_item(sigma, x))
         error = ((mean - target) / unit).square()
         # The head takes the error as it is: a mean that lowers it by way of the variance would
         # neglect whatever is uncertain.
-        wanted = variance / unit.square() if batches.teacher else error.detach()
+        wanted = error.detach() if variance is None else variance / unit.square()
         assert denoiser.head is not None
         loss = _likelihood(denoiser.head(features), wanted)
         return error.mean() + 0.1 * loss, loss
