@@ -1,4 +1,4 @@
-"""The settings of a training run; without torch, so that a command line is built quickly."""
+"""The settings of a training run."""
 
 from __future__ import annotations
 

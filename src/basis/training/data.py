@@ -22,6 +22,7 @@ Data = str | os.PathLike[str] | ImageSet | Tensor | np.ndarray[Any, Any]
 
 _PICTURE_STD = 0.3
 """The standard deviation of the pictures for which the noise levels were chosen."""
+_SOUND = (".wav", ".flac", ".mp3", ".ogg")
 _MOST_CLASSES = 65_536
 """Larger labels are not class numbers."""
 
@@ -72,6 +73,7 @@ def training_data(
 ) -> TrainingData:
     """Reads and checks the data that `train` is given; arguments as there."""
     if isinstance(data, str | os.PathLike):
+        check_not_sound(Path(data))
         data = load_images(os.fspath(data), "train", root=root, size=size)
     elif size is not None:
         raise BasisError("size resizes pictures that are read from files; this data is in memory")
@@ -108,6 +110,17 @@ def training_data(
             f"{value_range}"
         )
     return TrainingData(values, low, high, name, labels, names, selected)
+
+
+def check_not_sound(path: Path) -> None:
+    """Raises for a sound file or a folder of sound files."""
+    files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
+    sound = next((file for file in files if file.suffix.lower() in _SOUND), None)
+    if sound is not None:
+        raise BasisError(
+            f"{sound} is sound, which is not read for training yet; accepted: pictures, or sound "
+            "as an array (n, channels, length)"
+        )
 
 
 def interleaved(data: TrainingData) -> TrainingData:

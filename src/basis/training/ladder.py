@@ -93,7 +93,7 @@ def train_ladder(
     with processes.lock(folder), stoppable(folder):
         below = None
         for number, (sigma, level) in enumerate(zip([0.0, *sigmas], folders, strict=True)):
-            model = new_module(glow, items, sizes, conditioned=False, seed=config.seed)
+            model = new_module(glow, items, sizes, False, config.seed)
             assert isinstance(model, Glow)
             if below is not None:
                 model.load_state_dict(below.state_dict())

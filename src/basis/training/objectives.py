@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -264,27 +264,6 @@ class DualScore(Denoising):
         slope = noise.flatten(1).square().sum(dim=1) - values
         by_level = (by_level[: len(clean)] - slope).square().mean() / (2 * values)
         return error + self.weight * by_level
-
-
-def make_objective(
-    kind: str, config: TrainConfig, std: float, *, eight_bit: bool, scale: float, teacher: Any
-) -> Objective:
-    """The objective of a kind of network: "denoising", "likelihood" or "energy".
-
-    Args:
-        kind: The objective's name.
-        config: The settings of the run.
-        std: Standard deviation of the values.
-        eight_bit: Whether the values are 8-bit.
-        scale: That of the noise levels.
-        teacher: A `Teacher` or None.
-    """
-    if kind == "denoising":
-        return Denoising(scale)
-    if kind == "energy":
-        return DualScore(config.dual_weight, scale, teacher=teacher)
-    steps = 255 if eight_bit else 0
-    return Likelihood(config.score_weight, std, steps=steps, scale=scale, teacher=teacher)
 
 
 def normalize(

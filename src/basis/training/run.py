@@ -24,20 +24,17 @@ from basis.priors.prior import Prior
 from basis.store.folder import CARD
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
-from basis.training.data import (
-    Data,
-    TrainingData,
-    interleaved,
-    noise_scale,
-    training_data,
-)
+from basis.training.data import Data, TrainingData, interleaved, noise_scale, training_data
 from basis.training.export import finish
 from basis.training.objectives import (
+    Denoising,
+    DualScore,
+    Likelihood,
+    Objective,
     SigmaDraw,
     discrete_sigmas,
     focused_sigmas,
     likelihood_sigmas,
-    make_objective,
     normalize,
     one_sigma,
 )
@@ -134,7 +131,8 @@ def train(
     if not config.images and init is None:
         raise BasisError("images=0 trains nothing without a prior to start from (init)")
     if sigma is not None:
-        _check_single(network, sigma)
+        if not hasattr(network.config, "conditioned"):
+            raise BasisError(f"a single noise level (sigma) is for glow, not for {network.name}")
         config = replace(config, sigma_min=sigma, sigma_max=sigma)
     guide = find_teacher(teacher, network, items, config, root, device)
     start = load_prior(init, root=root) if isinstance(init, str | Path) else init
@@ -142,7 +140,7 @@ def train(
         sizes = sizes_like(start, network, config.noise[0]) | sizes
     if conditional:
         sizes["classes"] = count_classes(network, items)
-    module = new_module(network, items, sizes, conditioned=sigma is None, seed=config.seed)
+    module = new_module(network, items, sizes, sigma is None, config.seed)
     head = start_from(module, start, config.noise[0]) if start is not None else None
     sigmas, config = _noise_levels(network, module, config, sigma)
     low, high, _ = config.noise
@@ -150,6 +148,13 @@ def train(
     if guide is not None:
         states = SeparationStates(guide, values, (config.batch_size + 1) // 2, low, high)
         taught = Teacher(guide, states)
+    objective: Objective = Denoising(scale)
+    if network.objective == "energy":
+        objective = DualScore(config.dual_weight, scale, teacher=taught)
+    elif network.objective == "likelihood":
+        steps, std = 255 if values.dtype == torch.uint8 else 0, items.moments()[1]
+        weight = config.score_weight
+        objective = Likelihood(weight, std, steps=steps, scale=scale, teacher=taught)
     check_disk_space(folder, state_size(module))
     if isinstance(module, Energy) and not (folder / STATE).exists():
         # Roughly, so that the first steps need not learn what a few hundred images show.
@@ -168,14 +173,7 @@ def train(
             labels=items.labels if conditional else None,
             about=about,
             sigmas=sigmas,
-            objective=make_objective(
-                network.objective,
-                config,
-                items.moments()[1],
-                eight_bit=values.dtype == torch.uint8,
-                scale=scale,
-                teacher=taught,
-            ),
+            objective=objective,
             device=device,
             compiled=compiled,
         )
@@ -234,22 +232,9 @@ def split_settings(
 
 
 def new_module(
-    network: NetworkKind,
-    data: TrainingData,
-    sizes: Mapping[str, Any],
-    *,
-    conditioned: bool,
-    seed: int,
+    network: NetworkKind, data: TrainingData, sizes: Mapping[str, Any], conditioned: bool, seed: int
 ) -> nn.Module:
-    """An untrained network for this data.
-
-    Args:
-        network: The kind of network.
-        data: The data.
-        sizes: Sizes other than the defaults.
-        conditioned: Whether one model serves all noise levels.
-        seed: Seed of the first weights.
-    """
+    """An untrained network for this data; `conditioned` if it serves all noise levels."""
     if network.unit_range and (data.low, data.high) != (0.0, 1.0):
         raise BasisError(
             f"{network.name} accepts values in [0, 1] only (value_range=(0, 1)), not from "
@@ -258,17 +243,11 @@ def new_module(
     # The caller's random numbers stay as they are.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: nn.Module = network.new_module(
-            data.shape, *data.moments(), sizes, conditioned=conditioned
-        )
-    return module
+        return network.new_module(data.shape, *data.moments(), sizes, conditioned=conditioned)
 
 
 def state_size(module: nn.Module) -> int:
-    """Roughly the bytes that a run of this network needs on the disk.
-
-    The weights, their average and two moments of each, in two states; and the prior.
-    """
+    """Roughly the bytes that a run of this network needs on the disk: two states and a prior."""
     return 36 * sum(p.numel() for p in module.parameters())
 
 
@@ -298,13 +277,6 @@ def split_size(data: TrainingData, held_out: int | None, folder: Path) -> int:
             "validation, and at least one of those"
         )
     return count - held_out
-
-
-def _check_single(network: NetworkKind, sigma: float) -> None:
-    if "conditioned" not in {f.name for f in fields(network.config or TrainConfig)}:
-        raise BasisError(f"a single noise level (sigma) is for glow, not for {network.name}")
-    if not sigma >= 0:
-        raise BasisError(f"sigma must be at least 0, not {sigma:g}")
 
 
 def _noise_levels(

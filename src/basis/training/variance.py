@@ -11,7 +11,7 @@ needs to know what the noise leaves open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -31,56 +31,46 @@ from basis.training.teacher import SeparationStates
 _KEPT = 8  # batches that a head sees again
 
 M = TypeVar("M", bound=nn.Module)
+_Batch = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]
+"""Noisy signals, noise levels, conditions, the clean signals, and no variance; with a teacher the
+latter two are its mean and variance, and half of the signals are states of its separations."""
 
 
-class _Batches:
-    """Random batches of noisy signals with what a variance is learned from; arguments as below."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        batch_size: int,
-        levels: tuple[float, float],
-        teacher: Prior | None,
-        labels: Tensor | None,
-        generator: torch.Generator,
-    ) -> None:
-        self.images, self.batch_size, self.levels = images, batch_size, levels
-        self.teacher, self.labels, self.generator = teacher, labels, generator
-        self.device = next(model.parameters()).device
-        self.classes = model.network.config.classes if isinstance(model, Denoiser) else 0
-        if teacher is not None:
-            self.states = SeparationStates(teacher, images, batch_size // 4, *levels)
-
-    def draw(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
-        """Noisy signals, noise levels, conditions, the clean signals, and no variance.
-
-        With a teacher the latter two are its mean and variance, and half of the signals are states
-        of its separations.
-        """
-        g = self.generator
-        pick = torch.randint(len(self.images), (self.batch_size,), generator=g)
-        clean = as_floats(self.images[pick])
-        sigma = log_uniform(self.batch_size, *self.levels, g)
-        noisy = Denoising().noisy(clean, sigma, g).to(self.device)
+def _batches(
+    model: nn.Module,
+    images: Tensor,
+    batch_size: int,
+    levels: tuple[float, float],
+    teacher: Prior | None,
+    labels: Tensor | None,
+    g: torch.Generator,
+) -> Iterator[_Batch]:
+    """Random batches; arguments as for `fit_variance`."""
+    device = next(model.parameters()).device
+    classes = model.network.config.classes if isinstance(model, Denoiser) else 0
+    states = SeparationStates(teacher, images, batch_size // 4, *levels) if teacher else None
+    while True:
+        pick = torch.randint(len(images), (batch_size,), generator=g)
+        clean = as_floats(images[pick])
+        sigma = log_uniform(batch_size, *levels, g)
+        noisy = Denoising().noisy(clean, sigma, g).to(device)
         condition = None
-        if self.labels is not None and self.classes:
-            condition = draw_conditions(self.labels[pick], self.classes, g).to(self.device)
-        clean, sigma = clean.to(self.device), sigma.to(self.device)
-        if self.teacher is None:
-            return noisy, sigma, condition, clean, None
+        if labels is not None and classes:
+            condition = draw_conditions(labels[pick], classes, g).to(device)
+        clean, sigma = clean.to(device), sigma.to(device)
+        if teacher is None or states is None:
+            yield noisy, sigma, condition, clean, None
+            continue
         # Separations use torch's global generator, which is the caller's.
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(int(torch.randint(2**62, (), generator=g)))
-            states, levels = self.states.states()
-            count = len(states)
-            x = torch.cat([states.to(noisy), noisy[count:]])
-            s = torch.cat([levels.to(sigma), sigma[count:]])
-            low, high = self.teacher.sigma_min, self.teacher.sigma_max
-            mean, variance = self.teacher.moments(x, s.clamp(low, high))
-            self.states.move(mean[:count], variance[:count])
-        return x, s, None, mean, variance
+            visited, own = states.states()
+            count = len(visited)
+            x = torch.cat([visited.to(noisy), noisy[count:]])
+            s = torch.cat([own.to(sigma), sigma[count:]])
+            mean, variance = teacher.moments(x, s.clamp(teacher.sigma_min, teacher.sigma_max))
+            states.move(mean[:count], variance[:count])
+        yield x, s, None, mean, variance
 
 
 def fit_variance(
@@ -118,9 +108,8 @@ def fit_variance(
     """
     generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
-    batches = _Batches(
-        model, images, batch_size, (sigma_min, sigma_max), teacher, labels, generator
-    )
+    levels = (sigma_min, sigma_max)
+    batches = _batches(model, images, batch_size, levels, teacher, labels, generator)
     head: nn.Module
     if isinstance(model, Denoiser):
         if model.head is None:
@@ -128,7 +117,7 @@ def fit_variance(
             model.head = _seeded(lambda: VarianceHead(config), seed, device)
         head = model.head
         passes = passes or (4 if isinstance(model, Energy) else 1)
-        losses_of = _head_loss(model, batches, passes)
+        losses_of = _head_loss(model, batches, passes, generator)
         optimizer = Muon(head.parameters(), adam_lr=lr, betas=(0.9, 0.999), smallest=1 << 30)
     else:
         head = network = _network_of(model, tuple(images.shape[1:]), seed, device)
@@ -184,7 +173,7 @@ def _network_of(
 
 
 def _head_loss(
-    denoiser: Denoiser, batches: _Batches, passes: int
+    denoiser: Denoiser, batches: Iterator[_Batch], passes: int, generator: torch.Generator
 ) -> Callable[[], tuple[Tensor, Tensor]]:
     """The loss of a head, twice, on a new batch or on one of the last; a teacher's variance if
     there is one.
@@ -196,7 +185,7 @@ def _head_loss(
         nonlocal turn
         if turn % passes == 0:
             with torch.no_grad():
-                x, sigma, condition, clean, square = batches.draw()
+                x, sigma, condition, clean, square = next(batches)
                 if square is None:
                     features, mean = denoiser.features_and_mean(x, sigma, condition)
                     square = (mean - clean).square()
@@ -207,7 +196,7 @@ def _head_loss(
             del kept[:-_KEPT]
             features, error = kept[-1]
         else:
-            features, error = kept[int(torch.randint(len(kept), (), generator=batches.generator))]
+            features, error = kept[int(torch.randint(len(kept), (), generator=generator))]
         turn += 1
         assert denoiser.head is not None
         # torch's channels-last group normalization cannot go backward to parameters alone.
@@ -218,13 +207,15 @@ def _head_loss(
     return losses
 
 
-def _network_loss(denoiser: Denoiser, batches: _Batches) -> Callable[[], tuple[Tensor, Tensor]]:
+def _network_loss(
+    denoiser: Denoiser, batches: Iterator[_Batch]
+) -> Callable[[], tuple[Tensor, Tensor]]:
     """The denoising error with the loss of the head that reads the same features, and the latter
     alone; against a teacher's mean and variance if there is one.
     """
 
     def losses() -> tuple[Tensor, Tensor]:
-        x, sigma, _, target, variance = batches.draw()
+        x, sigma, _, target, variance = next(batches)
         features, mean = denoiser.features_and_mean(x, sigma)
         unit = denoiser.output_scale(per_item(sigma, x))
         error = ((mean - target) / unit).square()
