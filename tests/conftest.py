@@ -19,7 +19,7 @@ def full_data():
     """The data root, where it holds the whole of MNIST."""
     root = data_root()
     if not (root / "MNIST").is_dir():
-        pytest.skip(f"no MNIST under the data root {root} (basis data download mnist)")
+        pytest.skip(f"no MNIST under the data root {root} (basis lab data download mnist)")
     return root
 
 
