@@ -74,7 +74,7 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
 
     entries = list_priors()
     for entry in entries:
-        print(f"{entry.name:14} {_size(entry.card):32} {entry.title}")
+        flags.say(f"{entry.name:14} {_size(entry.card):32} {entry.title}")
     if not entries:
         print("there are no priors; basis train makes one")
     return {"priors": [entry.record() for entry in entries]}
@@ -101,10 +101,10 @@ def _show(args: argparse.Namespace) -> dict[str, Any]:
 def _print_record(record: dict[str, Any], indent: str = "") -> None:
     for key, value in record.items():
         if isinstance(value, dict):
-            print(f"{indent}{key}:")
+            flags.say(f"{indent}{key}:")
             _print_record(value, indent + "  ")
         else:
-            print(f"{indent}{key}: {value if isinstance(value, str) else json.dumps(value)}")
+            flags.say(f"{indent}{key}: {value if isinstance(value, str) else json.dumps(value)}")
 
 
 def _add(args: argparse.Namespace) -> dict[str, Any]:
