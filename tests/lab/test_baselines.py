@@ -7,7 +7,7 @@ import torch
 
 from basis.errors import BasisError
 from basis.lab.baseline import Average, FitOptions
-from basis.lab.baselines import BASELINES, NES, NMF, SD, ConvNMF, Regression, invariant_error
+from basis.lab.baselines import BASELINES, NES, NMF, SD, Regression, invariant_error
 from basis.metrics import psnr
 from basis.signals.datasets import load_images
 
@@ -45,7 +45,6 @@ def test_average_is_the_mixture_divided(task):
     ("method", "gain"),
     [
         (NMF(parts=8), 6.0),
-        (ConvNMF(parts=4, side=7, steps=200), 3.0),
         (Regression(images=24_000, batch=64), 6.0),
         (NES(supervised=True, images=24_000, batch=64), 6.0),
         (NES(rounds=2, images=30_000, batch=64, mixtures=1000), 3.0),
@@ -53,7 +52,7 @@ def test_average_is_the_mixture_divided(task):
             SD(latent=16, width=16, images=60_000, starts=8, steps=150), 0.5, marks=pytest.mark.slow
         ),
     ],
-    ids=["nmf", "conv-nmf", "regression", "nes-supervised", "nes", "s-d"],
+    ids=["nmf", "regression", "nes-supervised", "nes", "s-d"],
 )
 def test_each_tells_upright_bars_from_level_ones(method, gain, groups, task):
     """Two classes that share no picture: every method must beat the average, by what it can do."""
@@ -110,7 +109,7 @@ def test_average_and_nmf_take_signals_of_any_shape():
     assert (out - truth).square().mean() < 1e-3 * (halves - truth).square().mean()
 
 
-@pytest.mark.parametrize("name", ["conv-nmf", "s-d", "nes", "nes-supervised", "regression"])
+@pytest.mark.parametrize("name", ["s-d", "nes", "nes-supervised", "regression"])
 def test_networks_of_pictures_refuse_other_signals(name):
     sound = torch.rand(8, 1, 40)
     with pytest.raises(BasisError, match=r"needs pictures .* not signals of shape \(1, 40\)"):
@@ -119,7 +118,7 @@ def test_networks_of_pictures_refuse_other_signals(name):
 
 def test_unusable_calls_are_refused(monkeypatch):
     digits = torch.rand(8, 1, 4, 4)
-    for name in ("nmf", "conv-nmf", "s-d", "nes", "regression"):
+    for name in ("nmf", "s-d", "nes", "regression"):
         with pytest.raises(BasisError, match="call fit first"):
             BASELINES[name]().separate(digits)
     with pytest.raises(BasisError, match="at least 0"):

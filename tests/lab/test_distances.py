@@ -8,7 +8,7 @@ import torch
 from basis.lab import distances as distances_module
 from basis.lab.cache import ResultCache
 from basis.lab.context import Context
-from basis.lab.distances import NETWORK, PiecewiseFeatures, distances
+from basis.lab.distances import NETWORK, distances, spread_rows
 from basis.lab.features import frechet_distance, gaussian_of
 from basis.lab.tables.photos import PhotoRows
 from basis.signals.datasets import load_images
@@ -72,11 +72,10 @@ def test_an_interrupted_distance_continues(ctx, photos, monkeypatch):
     assert network.seen == 40 + len(photos)
 
 
-def test_images_of_one_mixture_are_in_different_blocks(ctx, photos):
-    given = torch.arange(20.0).view(20, 1, 1, 1, 1).expand(20, 2, 3, 4, 4)
-    blocks = PiecewiseFeatures(ctx, Colors(), given, "x").blocks(10)
-    for block in blocks:
-        assert len(block[:, 0].unique()) == 10
+def test_images_of_one_mixture_are_in_different_blocks():
+    images = torch.arange(20.0).view(20, 1, 1, 1, 1).expand(20, 2, 3, 4, 4)
+    for block in spread_rows(images).split(10):
+        assert len(block[:, 0, 0, 0].unique()) == 10
 
 
 def test_photos_are_at_no_kernel_distance_from_photos(ctx, photos, monkeypatch):

@@ -11,7 +11,6 @@ from basis.cli import main
 from basis.errors import BasisError
 from basis.lab.features import (
     FeatureExtractor,
-    ImagePieces,
     compare,
     frechet_distance,
     gaussian_of,
@@ -68,17 +67,6 @@ def test_score_runs_from_one_to_the_number_of_classes():
         inception_score(same, 50)
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_statistics_of_pieces_are_those_of_the_whole(size):
-    features = 5 + 1e-3 * torch.randn(333, 6, generator=torch.Generator().manual_seed(0)).double()
-    found, whole = gaussian_of(features.split(size)), gaussian_of(features)
-    assert found.count == 333
-    assert torch.allclose(found.mean, whole.mean, rtol=1e-12)
-    assert torch.allclose(found.covariance, features.T.cov(), rtol=1e-9, atol=1e-18)
-    p = features.softmax(dim=1)
-    assert inception_score(p.split(size), 3).mean == pytest.approx(inception_score(p, 3).mean)
-
-
 def test_the_kernel_distance_by_its_definition():
     g = torch.Generator().manual_seed(0)
     x, y = torch.randn(12, 3, generator=g), torch.randn(9, 3, generator=g) + 0.5
@@ -103,11 +91,12 @@ def test_sets_on_disk_compare_as_in_memory(tmp_path):
     np.save(tmp_path / "a.npy", a.reshape(65, 2, 1, 4, 4).numpy())  # as a store of pairs has them
     on_disk = np.load(tmp_path / "a.npy", mmap_mode="r")
     extractor = FeatureExtractor("tiny", Tiny(), 1, batch=16)
-    found = compare(extractor, ImagePieces(on_disk), b, block=30)
+    found = compare(extractor, on_disk, b, block=30)
     assert found == compare(extractor, a, b, block=30)
     assert (found.count, found.reference, found.kernel.blocks) == (130, 90, 3)
     whole = [gaussian_of(extractor.extract(x).features) for x in (a, b)]
     assert found.distance == pytest.approx(frechet_distance(*whole), rel=1e-9)
+    assert compare(extractor, on_disk, b, count=31).count == 31
     with pytest.raises(BasisError, match="at least 2"):
         compare(extractor, a[:1], b)
 

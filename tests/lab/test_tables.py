@@ -1,7 +1,6 @@
 """Every table and figure in miniature, with untrained networks as priors."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torch
 from basis import lab
 from basis.cli import main
 from basis.errors import BasisError
-from basis.lab.baselines import BASELINES, NES, NMF, SD, ConvNMF, Regression
+from basis.lab.baselines import BASELINES, NES, NMF, SD, Regression
 from basis.lab.cache import ResultCache
 from basis.lab.context import Context
 from basis.lab.report import (
@@ -20,7 +19,6 @@ from basis.lab.report import (
     tables_markdown,
     write_report,
 )
-from basis.lab.tables.conditions import scene_classifier
 from basis.lab.tables.mnist import similarity
 from basis.nn.glow import Glow, GlowConfig
 from basis.nn.unet import Denoiser, UNet, UNetConfig
@@ -51,7 +49,7 @@ def priors():
     for name in ("cifar10", "cifar10-small"):
         network = Denoiser(photos, 0.47, 0.25)
         found[name] = DenoiserPrior(network, (3, 32, 32), 0.005, 10.0, name=name, **unit)
-    for name in ("mnist-glow", "church-glow", "bedroom-glow"):
+    for name in ("mnist-glow",):
         found[name] = LikelihoodPrior(flows[0], (1, 28, 28), 0.01, 1.0, name=name, **unit)
     name = "cifar10-glow"
     found[name] = LikelihoodPrior(flows[1], (3, 32, 32), 0.01, 1.0, name=name, **unit)
@@ -63,7 +61,6 @@ def priors():
 def ctx(cache, priors, monkeypatch):
     for name, short in {
         "nmf": lambda: NMF(parts=3, steps=3),
-        "conv-nmf": lambda: ConvNMF(parts=3, steps=3),
         "s-d": lambda: SD(starts=1, steps=3, batch=8),
         "nes": lambda: NES(rounds=1, batch=8),
         "nes-supervised": lambda: NES(supervised=True, batch=8),
@@ -131,24 +128,6 @@ def test_missing_packages_are_reported(ctx, monkeypatch, tmp_path):
     assert similarity(x, x.flip(1)) == "1.000"
     monkeypatch.setitem(sys.modules, "torchmetrics.functional.image", None)
     assert similarity(x, x) == "not installed"
-
-
-def test_a_scene_classifier_depends_on_its_photos(ctx, tmp_path, monkeypatch):
-    class Corners(torch.nn.Module):
-        name = "corners"
-
-        def extract(self, images):
-            return SimpleNamespace(features=1 + images[:, 0, 10:14, 10:14].flatten(1))
-
-    network = Corners()
-    network.module = torch.nn.Identity()
-    ctx.cache = ResultCache(tmp_path)
-    monkeypatch.setattr(ctx, "feature_network", lambda name: network)
-    first = scene_classifier(ctx)
-    ctx.size = 0.2
-    more = scene_classifier(ctx)
-    assert not torch.equal(first.direction, more.direction)
-    assert len(list(tmp_path.glob("scene-classifier-*"))) == 2
 
 
 def test_sizes():

@@ -338,7 +338,7 @@ def _distance_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _distance(args: argparse.Namespace) -> None:
-    from basis.lab.features import ImagePieces, compare
+    from basis.lab.features import compare
     from basis.lab.networks import load_network
     from basis.signals.datasets import load_images
 
@@ -355,11 +355,9 @@ def _distance(args: argparse.Namespace) -> None:
             images: Any = store["sources"]
         else:
             images = load_images(name, "test", root=args.data_root, size=args.size).images
-        sets.append(ImagePieces(images, args.count))
-        if len(sets[-1]) < 2:
-            raise BasisError(f"{name} has {len(sets[-1])} image; a distance needs at least two")
+        sets.append(images)
     extractor = load_network(args.network, weights=args.weights, root=args.data_root)
-    found = compare(extractor, *sets, splits=args.splits)
+    found = compare(extractor, *sets, count=args.count, splits=args.splits)
     kernel, score, splits = found.kernel, found.score, min(args.splits, found.count)
     say(
         f"{extractor.distance_name}: {found.distance:.4g}  "

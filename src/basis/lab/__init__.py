@@ -24,7 +24,6 @@ TABLES: dict[str, tuple[str, str]] = {
     "likelihoods": ("priors", "Bits per dimension of images and of separated sources"),
     "cost": ("priors", "Operations and seconds of one evaluation"),
     "capacity": ("priors", "Networks of different size on the same mixtures"),
-    "growth": ("priors", "Time and memory by number of mixtures and sources"),
     "calibration": ("uncertainty", "Coverage of posterior intervals"),
     "plausibility": ("uncertainty", "Wrong mixtures reported as implausible"),
     "alphas": ("uncertainty", "Unknown mixing coefficients"),

@@ -20,7 +20,6 @@ from basis.lab.cache import CachedResult
 from basis.lab.context import Context
 from basis.nn.unet import UNet, UNetConfig
 from basis.signals.datasets import load_images
-from basis.tensors import per_item
 from basis.training.muon import Muon
 
 _TINY = 1e-8
@@ -84,87 +83,6 @@ class NMF(Baseline):
         explained = torch.stack([w @ d for w, d in both], dim=1) + _TINY
         shares = explained / explained.sum(dim=1, keepdim=True)
         return (shares * flat[:, None]).unflatten(2, mixture.shape[1:])
-
-
-class ConvNMF(Baseline):
-    """Convolutional NMF: a dictionary of small patches per source, with weights at every pixel.
-
-    Patches and weights are found by multiplicative updates of the squared error, in batches of
-    training images.
-
-    Args:
-        parts: Patches in a dictionary.
-        side: Pixels per side of a patch.
-        sparsity: Weight of the sum of all activations, so that one patch does not explain all.
-        steps: Updates per mixture.
-    """
-
-    title = "Convolutional NMF"
-    reference = "Smaragdis, ICA 2004; Mørup and Schmidt 2006"
-    non_negative = True
-
-    def __init__(
-        self, parts: int = 24, side: int = 9, sparsity: float = 0.02, steps: int = 100
-    ) -> None:
-        super().__init__()
-        self.parts, self.side, self.sparsity, self.steps = parts, side, sparsity, steps
-        self.dictionaries = nn.ParameterList()
-
-    def _fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
-        learned = fit_each_group(groups, options, self._learn)
-        self.dictionaries = nn.ParameterList(nn.Parameter(d, requires_grad=False) for d in learned)
-
-    def _learn(self, images: Tensor, options: FitOptions) -> Tensor:
-        generator = torch.Generator().manual_seed(options.seed)
-        shape = (self.parts, images.shape[1], self.side, self.side)
-        patches = _normalized(torch.rand(shape, generator=generator))
-        above, below = torch.zeros(shape), torch.zeros(shape)
-        batches = max(3, int(60 * options.size))
-        for batch in range(batches):
-            x = images[torch.randint(len(images), (64,), generator=generator)]
-            weights = self._weights(x, patches, 30, generator)
-            # The online form of the update: old batches decay.
-            above = 0.9 * above + self._correlate(x, weights)
-            below = 0.9 * below + self._correlate(self._place(weights, patches), weights)
-            patches = _normalized(patches * above / (below + _TINY))
-            options.on_progress((batch + 1) / batches)
-        return patches
-
-    def _separate(self, mixture: Tensor, seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        patches = torch.cat(list(self.dictionaries))
-        weights = self._weights(mixture, patches, self.steps, generator)
-        parts = weights.split([len(d) for d in self.dictionaries], dim=1)
-        placed = [self._place(w, d) for w, d in zip(parts, self.dictionaries, strict=True)]
-        explained = torch.stack(placed, dim=1) + _TINY
-        return explained / explained.sum(dim=1, keepdim=True) * mixture[:, None]
-
-    def _weights(
-        self, x: Tensor, patches: Tensor, steps: int, generator: torch.Generator
-    ) -> Tensor:
-        """The weight of every patch at every pixel, (batch, parts, height, width)."""
-        shape = (len(x), len(patches), *x.shape[2:])
-        weights = 0.1 * torch.rand(shape, generator=generator).to(x)
-        pad = self.side // 2
-        target = F.conv2d(x, patches, padding=pad)
-        for _ in range(steps):
-            now = F.conv2d(self._place(weights, patches), patches, padding=pad)
-            weights = weights * target / (now + self.sparsity + _TINY)
-        return weights
-
-    def _place(self, weights: Tensor, patches: Tensor) -> Tensor:
-        """The image of weights and patches: (batch, channels, height, width)."""
-        return F.conv_transpose2d(weights, patches, padding=self.side // 2)
-
-    def _correlate(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Sum over images of x around each weight: (parts, channels, side, side)."""
-        padded = F.pad(x, (self.side // 2,) * 4).transpose(0, 1)
-        return F.conv2d(padded, weights.transpose(0, 1)).transpose(0, 1)
-
-
-def _normalized(patches: Tensor) -> Tensor:
-    """Patches of norm 1: their scale belongs to the weights."""
-    return patches / per_item(patches.flatten(1).norm(dim=1), patches).clamp_min(_TINY)
 
 
 class SD(Baseline):
@@ -466,7 +384,6 @@ def invariant_error(estimate: Tensor, truth: Tensor) -> Tensor:
 BASELINES: dict[str, Callable[[], Baseline]] = {
     "average": Average,
     "nmf": NMF,
-    "conv-nmf": ConvNMF,
     "s-d": SD,
     "nes": NES,
     "nes-supervised": lambda: NES(supervised=True),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from basis.lab.cache import CachedResult, fingerprint
+from basis.lab.cache import CachedResult
 from basis.lab.context import Context
 from basis.lab.features import (
-    Gaussian,
+    Features,
     frechet_distance,
     gaussian_of,
     inception_score,
@@ -55,66 +54,31 @@ class Distances:
         return f"{self.score:.2f} ± {self.std:.2f}"
 
 
-class PiecewiseFeatures:
-    """The features of a set of images, piece by piece, from the cache where possible.
+def cached_features(ctx: Context, network: Any, images: Tensor, label: str) -> Features:
+    """The features of images, (n, channels, height, width), of which each piece is cached."""
+    key = [network.name, ctx.hash_of(network.module)]
+    features, probabilities = [], []
+    for number, piece in enumerate(images.split(_PIECE)):
 
-    Args:
-        ctx: The cache.
-        network: The feature extractor.
-        images: (n, k, channels, height, width), floats in [0, 1] or uint8.
-        label: For the progress bar.
-        shuffled: Whether rows come in a random order (always the same).
-    """
+        def compute(piece: Tensor = piece, number: int = number) -> CachedResult:
+            ctx.on_progress(f"{NETWORK}: features of {label}", number * _PIECE / len(images))
+            found = network.extract(piece)
+            tensors = {"features": found.features, "probabilities": found.probabilities.half()}
+            return CachedResult(tensors)
 
-    def __init__(
-        self, ctx: Context, network: Any, images: Tensor, label: str, shuffled: bool = False
-    ) -> None:
-        self.ctx, self.network, self.images, self.label = ctx, network, images, label
-        rows, k = images.shape[:2]
-        # Images of one row are not independent: they are put into different blocks.
-        shift = torch.arange(k) * max(1, rows // k)
-        self.rows = ((torch.arange(rows)[:, None] + shift) % rows).flatten()
-        if shuffled:
-            self.rows = torch.randperm(rows, generator=torch.Generator().manual_seed(0))[self.rows]
-        self.columns = torch.arange(k).repeat(rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def pieces(self) -> Iterator[Tensor]:
-        """The images, (piece, channels, height, width)."""
-        for rows, columns in zip(self.rows.split(_PIECE), self.columns.split(_PIECE), strict=True):
-            yield self.images[rows, columns]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features (n, d) and class probabilities (n, classes) of every piece."""
-        done = 0
-        for piece in self.pieces():
-
-            def compute(piece: Tensor = piece, done: int = done) -> CachedResult:
-                self.ctx.on_progress(f"{NETWORK}: features of {self.label}", done / len(self))
-                found = self.network.extract(piece)
-                tensors = {"features": found.features, "probabilities": found.probabilities.half()}
-                return CachedResult(tensors)
-
-            key = {"network": network_key(self.ctx, self.network), "images": piece}
-            tensors = self.ctx.cached("features", key, compute).tensors
-            yield tensors["features"], tensors["probabilities"]
-            done += len(piece)
-
-    def blocks(self, size: int) -> Iterator[Tensor]:
-        """Features in blocks, (size, d); the rest is left out."""
-        held: Tensor | None = None
-        for found, _ in self:
-            held = found if held is None else torch.cat([held, found])
-            while len(held) >= size:
-                yield held[:size]
-                held = held[size:]
+        tensors = ctx.cached("features", {"network": key, "images": piece}, compute).tensors
+        features.append(tensors["features"])
+        probabilities.append(tensors["probabilities"])
+    return Features(torch.cat(features), torch.cat(probabilities))
 
 
-def network_key(ctx: Context, network: Any) -> Any:
-    """What identifies a feature extractor in a key."""
-    return [network.name, ctx.hash_of(network.module)]
+def spread_rows(images: Tensor) -> Tensor:
+    """(n, k, ...) to (n k, ...), the images of a row far apart, so that they are in different
+    blocks: they are not independent."""
+    rows, k = images.shape[:2]
+    shift = torch.arange(k) * max(1, rows // k)
+    index = ((torch.arange(rows)[:, None] + shift) % rows).flatten()
+    return images[index, torch.arange(k).repeat(rows)]
 
 
 def distances(ctx: Context, label: str, sources: Tensor, data: str) -> Distances | None:
@@ -132,34 +96,14 @@ def distances(ctx: Context, label: str, sources: Tensor, data: str) -> Distances
     photos = load_images(data, "test", root=ctx.root).images[: ctx.count(_REFERENCE, at_least=64)]
     # Colorized photos are test photos in the order of the set; unshuffled, a photo and its
     # colorization would be in the same block.
-    reference = PiecewiseFeatures(ctx, network, photos[:, None], data, shuffled=True)
-    given = PiecewiseFeatures(ctx, network, sources, label)
-
-    def gaussian() -> CachedResult:
-        fitted = gaussian_of(features for features, _ in reference)
-        return CachedResult({"mean": fitted.mean, "covariance": fitted.covariance})
-
-    def compute() -> CachedResult:
-        key = {"network": network_key(ctx, network), "images": photos}
-        known = ctx.cached("reference", key, gaussian).tensors
-        target = Gaussian(known["mean"], known["covariance"], len(photos))
-        size = max(2, min(_PIECE, len(given) // _BLOCKS))
-        blocks = len(given) // size
-        kernel = kernel_distance(given.blocks(size), reference.blocks(len(reference) // blocks))
-        score = inception_score((p for _, p in given), min(10, len(given)))
-        return CachedResult(
-            values={
-                "frechet": frechet_distance(gaussian_of(f for f, _ in given), target),
-                "kernel": kernel.distance,
-                "kernel_error": kernel.error,
-                "score": score.mean,
-                "std": score.std,
-            }
-        )
-
-    key = {
-        "network": network_key(ctx, network),
-        "images": [fingerprint(piece) for piece in given.pieces()],
-        "reference": photos,
-    }
-    return Distances(**ctx.cached("distance", key, compute).values)
+    photos = photos[torch.randperm(len(photos), generator=torch.Generator().manual_seed(0))]
+    known = cached_features(ctx, network, photos, data).features
+    found = cached_features(ctx, network, spread_rows(sources), label)
+    size = max(2, min(_PIECE, len(found.features) // _BLOCKS))
+    blocks = len(found.features) // size
+    kernel = kernel_distance(
+        found.features[: blocks * size].split(size), known.split(len(known) // blocks)
+    )
+    score = inception_score(found.probabilities, min(10, len(found.features)))
+    frechet = frechet_distance(gaussian_of(found.features), gaussian_of(known))
+    return Distances(frechet, kernel.distance, kernel.error, score.mean, score.std)

@@ -1,15 +1,13 @@
-"""Distances between sets of images by the features of a network.
-
-Sets may be larger than memory: images are read and their features summed up in pieces.
-"""
+"""Distances between sets of images by the features of a network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,31 +81,20 @@ class FeatureExtractor:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Mean (d,) and covariance (d, d) of features, in float64, and the number of images."""
+    """Mean (d,) and covariance (d, d) of features, in float64."""
 
     mean: Tensor
     covariance: Tensor
-    count: int
 
 
-def gaussian_of(pieces: Tensor | Iterable[Tensor]) -> Gaussian:
-    """The Gaussian fitted to features, (n, d), which may come in pieces; n of at least 2."""
-    count, mean, scatter = 0, torch.zeros(()), torch.zeros(())
-    for piece in [pieces] if isinstance(pieces, Tensor) else pieces:
-        if piece.ndim != 2 or not len(piece):
-            raise BasisError(f"features must be (n, d), not {tuple(piece.shape)}")
-        f = piece.double()
-        centered, own = f - f.mean(dim=0), f.mean(dim=0)
-        if not count:
-            count, mean, scatter = len(f), own, centered.T @ centered
-            continue
-        total, apart = count + len(f), own - mean
-        scatter = scatter + centered.T @ centered
-        scatter = scatter + torch.outer(apart, apart) * (count * len(f) / total)
-        count, mean = total, mean + apart * (len(f) / total)
-    if count < 2:
-        raise BasisError(f"a Gaussian needs the features of at least 2 images, not {count}")
-    return Gaussian(mean, scatter / (count - 1), count)
+def gaussian_of(features: Tensor) -> Gaussian:
+    """The Gaussian fitted to features, (n, d); n of at least 2."""
+    if features.ndim != 2 or len(features) < 2:
+        raise BasisError(
+            f"features must be (n, d) with n of at least 2, not {tuple(features.shape)}"
+        )
+    f = features.double()
+    return Gaussian(f.mean(dim=0), f.T.cov())
 
 
 def frechet_distance(a: Gaussian, b: Gaussian) -> float:
@@ -137,21 +124,19 @@ class Score:
     std: float
 
 
-def inception_score(pieces: Tensor | Iterable[Tensor], splits: int = 10) -> Score:
+def inception_score(probabilities: Tensor, splits: int = 10) -> Score:
     """exp of the mean divergence of each image's class probabilities from their mean.
 
     Args:
-        pieces: Class probabilities (n, classes), which may come in pieces.
+        probabilities: (n, classes).
         splits: Parts of the set; the score is the mean over them.
     """
-    found = [pieces] if isinstance(pieces, Tensor) else list(pieces)
-    probabilities = torch.cat(found).double().clamp_min(1e-16)
     if not 1 <= splits <= len(probabilities):
         raise BasisError(
             f"splits must be from 1 to the number of images ({len(probabilities)}), not {splits}"
         )
     scores = []
-    for p in probabilities.tensor_split(splits):
+    for p in probabilities.double().clamp_min(1e-16).tensor_split(splits):
         marginal = p.mean(dim=0, keepdim=True)
         scores.append((p * (p.log() - marginal.log())).sum(dim=1).mean().exp())
     values = torch.stack(scores)
@@ -198,43 +183,29 @@ def _block_distance(x: Tensor, y: Tensor) -> float:
     return (within(x) + within(y) - 2 * kernel(x, y).mean()).item()
 
 
-class ImagePieces:
-    """A set of images that is read in pieces.
+def read_features(extractor: FeatureExtractor, images: Any, count: int | None = None) -> Features:
+    """The features of a set of images that may be on disk; only the features are kept in memory.
 
     Args:
-        images: (n, channels, height, width), uint8 or floats in [0, 1]; a tensor, or an array that
-            may be on disk. With further axes before the last three, each entry is an image.
-        count: At most this many of them.
+        extractor: The network.
+        images: (n, channels, height, width), uint8 or floats in [0, 1]; a tensor, or an array such
+            as a memory map. With further axes before the last three, each entry is an image.
+        count: At most this many of them; at least 2.
     """
-
-    def __init__(self, images: Any, count: int | None = None) -> None:
-        self.images = images
-        shape: Sequence[int] = images.shape
-        self.per_row, self.shape = math.prod(shape[1:-3]), tuple(shape[-3:])
-        whole = shape[0] * self.per_row
-        self.count = whole if count is None else min(count, whole)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def take(self, indices: Tensor) -> Tensor:
-        """The images with these indices, (n, channels, height, width)."""
-        rows = []
-        for index in indices.tolist():
-            row = self.images[index // self.per_row]
-            image = torch.as_tensor(row.copy() if hasattr(row, "copy") else row)
-            rows.append(image.reshape(self.per_row, *self.shape)[index % self.per_row])
-        return torch.stack(rows)
-
-    def pieces(self, size: int) -> Iterator[Tensor]:
-        """All images in order, at most `size` at a time."""
-        return (self.take(indices) for indices in torch.arange(len(self)).split(size))
-
-    def blocks(self, size: int, seed: int) -> Iterator[Tensor]:
-        """Blocks of `size` images in random order; the rest is left out."""
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
-        for start in range(0, len(self) - size + 1, size):
-            yield self.take(order[start : start + size])
+    per_row = math.prod(images.shape[1:-3])
+    total = len(images) * per_row if count is None else min(count, len(images) * per_row)
+    if total < 2:
+        raise BasisError("a distance needs at least 2 images in each set")
+    rows = max(1, extractor.batch // per_row)
+    parts = []
+    for first in range(0, -(-total // per_row), rows):
+        part = images[first : first + rows]
+        part = part if isinstance(part, Tensor) else torch.as_tensor(np.array(part))
+        parts.append(extractor.extract(part.reshape(-1, *images.shape[-3:])))
+    return Features(
+        torch.cat([part.features for part in parts])[:total],
+        torch.cat([part.probabilities for part in parts])[:total],
+    )
 
 
 @dataclass(frozen=True)
@@ -258,9 +229,10 @@ class Comparison:
 
 def compare(
     extractor: FeatureExtractor,
-    images: Tensor | ImagePieces,
-    reference: Tensor | ImagePieces,
+    images: Any,
+    reference: Any,
     *,
+    count: int | None = None,
     splits: int = 10,
     block: int = 500,
     seed: int = 0,
@@ -269,32 +241,25 @@ def compare(
 
     Args:
         extractor: The network.
-        images, reference: Sets of at least 2 images, (n, channels, height, width), uint8 or float
-            in [0, 1].
+        images, reference: Sets of images, as for `read_features`.
+        count: At most this many images of each set.
         splits: Parts that the score is averaged over; at most n.
         block: Images in a block of the kernel distance.
         seed: Of the order in which images form blocks.
     """
-    sets = [x if isinstance(x, ImagePieces) else ImagePieces(x) for x in (images, reference)]
-    if min(map(len, sets)) < 2:
-        raise BasisError("a distance needs at least 2 images in each set")
-    probabilities: list[Tensor] = []
+    sets = [read_features(extractor, x, count) for x in (images, reference)]
+    sizes = [len(found.features) for found in sets]
+    size = min(block, *sizes)
 
-    def features(pieces: ImagePieces) -> Iterator[Tensor]:
-        for piece in pieces.pieces(extractor.batch):
-            found = extractor.extract(piece)
-            if pieces is sets[0]:
-                probabilities.append(found.probabilities)
-            yield found.features
+    def blocks(found: Features) -> Iterable[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(found.features), generator=generator)
+        return found.features[order[: len(order) // size * size]].split(size)
 
-    gaussians = [gaussian_of(features(pieces)) for pieces in sets]
-    size = min(block, *map(len, sets))
-    blocks = [(extractor.extract(b).features for b in s.blocks(size, seed)) for s in sets]
     return Comparison(
         extractor.name,
-        frechet_distance(*gaussians),
-        kernel_distance(*blocks),
-        inception_score(probabilities, min(splits, len(sets[0]))),
-        len(sets[0]),
-        len(sets[1]),
+        frechet_distance(*(gaussian_of(found.features) for found in sets)),
+        kernel_distance(*map(blocks, sets)),
+        inception_score(sets[0].probabilities, min(splits, sizes[0])),
+        *sizes,
     )

@@ -149,9 +149,11 @@ def has_photos(ctx: Context, section: Section) -> bool:
     return True
 
 
-def mixed_photos(ctx: Context, protocol: Protocol) -> tuple[PhotoRows, Mixing]:
+def mixed_photos(
+    ctx: Context, protocol: Protocol, count: int | None = None
+) -> tuple[PhotoRows, Mixing]:
     """Pairs of test photos as the rows of a table, and how they are mixed."""
-    count = ctx.count(1024, at_most=_LARGEST)
+    count = count or ctx.count(1024, at_most=_LARGEST)
     truth = ctx.pairs(count, protocol=protocol, data=ctx.photos).sources
     mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
     average = mixing(truth)[:, None].expand_as(truth)
@@ -167,11 +169,9 @@ def photo_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         other = baseline_result(ctx, "nes", protocol, ctx.photos)
         section.add_cost(other)
         rows.add(other.title, other.sources)
-    used = prior_rows(
+    prior_rows(
         ctx, section, rows, mixing, PAPER[protocol], lambda prior: PHOTOS, "sources of the mixtures"
     )
-    for prior, title in used[:1]:
-        _samples_table(ctx, section, prior, title, rows.truth[: ctx.count(32)], mixing)
     section.settings = {"data": ctx.photos, "protocol": protocol}
 
 
@@ -203,38 +203,6 @@ def sample_table(ctx: Context, section: Section, protocol: Protocol) -> None:
 
 cifar_agnostic_samples = partial(sample_table, protocol="agnostic")
 cifar_split_samples = partial(sample_table, protocol="split")
-
-
-def _samples_table(
-    ctx: Context, section: Section, prior: Prior, title: str, truth: Tensor, mixing: Mixing
-) -> None:
-    """Adds several samples of each mixture: how far they differ, and how good their mean is."""
-    count, samples = len(truth), 8
-    drawn = ctx.posterior(prior, truth, mixing, samples)
-    section.add_cost(drawn)
-    first = drawn.samples[:, 0]
-    many = torch.stack([metrics.reorder(s, first) for s in drawn.samples.unbind(1)], dim=1)
-    each = torch.stack([metrics.psnr(s, truth, permute=True) for s in many.unbind(1)])
-    mean = metrics.psnr(many.mean(dim=1), truth, permute=True)
-    rows = [
-        ("one sample", mean_and_error(each.mean(dim=0)), f"{count}"),
-        (f"the mean of {samples}", mean_and_error(mean), f"{count}"),
-        (f"the closest of {samples} to the truth", mean_and_error(each.amax(dim=0)), f"{count}"),
-    ]
-    section.tables.append(Table(("posterior samples (gibbs)", "PSNR, dB", "mixtures"), rows))
-    std = metrics.rms(many - many.mean(dim=1, keepdim=True)).mean().item()
-    section.text.append(
-        f"{samples} samples of one mixture differ from their mean by {std:.3f} rms; all of them "
-        "add up to the mixture."
-    )
-    shown, columns = min(4, count), 4
-    images = [mixing(truth)[:shown, None], *many[:shown, :columns].unbind(1), truth[:shown]]
-    titles = ["mixture", *(w for i in range(columns) for w in (f"sample {i + 1}", ""))]
-    picture = plots.pictures_panel(
-        torch.cat(images, dim=1), [*titles, "truth", ""],
-        title=f"{columns} samples of each, {title}", cell=84,
-    )  # fmt: skip
-    section.add_picture(f"Several separations of one mixture, {title}", picture)
 
 
 def prior_rows(
@@ -305,45 +273,16 @@ def photo_methods(ctx: Context, section: Section) -> None:
     if not has_photos(ctx, section):
         return
     prior = ctx.need("cifar10")
-    truth = ctx.pairs(ctx.count(128), data=ctx.photos).sources
-    mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
-    average = mixing(truth)[:, None].expand_as(truth)
-    trivial, count = metrics.psnr(average, truth, permute=True), f"{len(truth):,}"
-
-    def cells(label: str, images: Tensor) -> tuple[str, str]:
-        found = distances(ctx, label, images, ctx.photos)
-        if found is None:
-            return (f"{NETWORK} is not installed", "")
-        kernels[label] = found.kernel
-        return (found.kernel_cell(), f"{found.frechet:.3g}")
-
-    kernels: dict[str, float] = {}
-    rows = [
-        ("test photos", "", "", *cells("test photos", truth), "", count),
-        ("mixture / 2", mean_and_error(trivial), "", *cells("mixture / 2", average), "0", count),
-    ]
-    means: dict[str, float] = {}
-    kernels.clear()
+    rows, mixing = mixed_photos(ctx, "agnostic", ctx.count(128))
     for settings in _METHODS:
-        title = describe_settings(settings)
-        done = ctx.separate(prior, truth, mixing, **settings)
+        done = ctx.separate(prior, rows.truth, mixing, **settings)
         section.add_cost(done)
-        quality = mean_and_error(done.psnr), mean_and_error(done.psnr - trivial)
-        evaluations = f"{done.evaluations.double().mean().item():,.0f}"
-        rows.append((title, *quality, *cells(title, done.sources), evaluations, count))
-        means[title] = done.psnr.mean().item()
-    header = (
-        "method", "PSNR, dB", "gain, dB", "kernel distance", "distance", "network evaluations",
-        "mixtures",
-    )  # fmt: skip
-    section.tables.append(Table(header, rows))
+        rows.add(describe_settings(settings), done.sources)
+    section.tables.append(rows.table())
     section.text.append(
         "Two goals. PSNR measures how close the sources are to the truth; a mean of several modes "
         "is closer than any one mode. The distances measure how much the sources look like photos, "
-        "which a blurred mean does not. “Gain” is over mixture / 2, mixture by mixture. Distances "
-        "are from the test photos, Fréchet and the unbiased kernel distance (in thousandths), by "
-        f"the features of EfficientNet-Lite0. Closest: {max(means, key=lambda t: means[t])}."
-        + (f" Most like photos: {min(kernels, key=lambda t: kernels[t])}." if kernels else "")
+        "which a blurred mean does not. " + _NOTE.format(trivial="mixture / 2", what="sources")
     )
     section.settings = {"data": ctx.photos}
 

@@ -1,28 +1,22 @@
-"""Measurements of priors: gradients, likelihoods, cost, size of the network, time and memory."""
+"""Measurements of priors: gradients, likelihoods, cost, and size of the network."""
 
 from __future__ import annotations
 
-import gc
 import math
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from basis import mixings
 from basis._check import value_scale
-from basis.devices import default_workers, threads
 from basis.errors import BasisError
 from basis.lab.bench import measure_quality
 from basis.lab.cache import CachedResult
-from basis.lab.context import Context, separate_with
+from basis.lab.context import Context
 from basis.lab.report import Section, mean_and_error
 from basis.lab.tables.mnist import BEST_OF_TEN
 from basis.nn.ladder import Ladder
@@ -207,7 +201,7 @@ def likelihoods(ctx: Context, section: Section) -> None:
     )
 
 
-# Cost, capacity, growth
+# Cost and capacity
 
 
 @dataclass(frozen=True)
@@ -266,45 +260,15 @@ def evaluation_cost(prior: Prior, side: int | None = None, *, repeats: int = 3) 
     return Cost(prior.name, size, tiles, counter.get_total_flops(), min(times))
 
 
-def throughput(prior: Prior, *, batch: int = 256, seconds: float = 3.0) -> tuple[float, float]:
-    """Images denoised per second as separations do it (one worker per core), and the GFLOP/s of a
-    large matrix product on the same device."""
-    device = prior.device or torch.device("cpu")
-    x = torch.rand(batch, *prior.shape, device=device)
-    sigma = (prior.sigma_min * prior.sigma_max) ** 0.5
-    side, workers = 2048, default_workers(device)
-    a, b = (torch.rand(side, side, device=device) for _ in range(2))
-
-    def denoise() -> None:
-        with torch.inference_mode():
-            prior.moments(x, sigma)[0].flatten()[0].item()
-
-    def rate(call: Callable[[], object]) -> float:
-        call()
-        count, started = 0, time.perf_counter()
-        while time.perf_counter() - started < seconds:
-            call()
-            count += 1
-        return count / (time.perf_counter() - started)
-
-    own = torch.get_num_threads()
-    with threads(1 if workers > 1 else own), ThreadPoolExecutor(workers) as pool:
-        images = batch * sum(pool.map(lambda _: rate(denoise), range(workers)))
-    return images, rate(lambda: torch.mm(a, b)[0, 0].item()) * 2 * side**3 / 1e9
-
-
 def cost(ctx: Context, section: Section) -> None:
     """Operations and seconds of one step, at the prior's own size and in tiles."""
     steps, k = 98, 2
     rows = []
-    seconds = 0.02 if ctx.miniature else 3.0
     for prior in ctx.need_chosen("mnist", "cifar10"):
         sides = [None, 64, 256] if len(prior.shape) == 3 and not ctx.miniature else [None]
-        images, matmul = throughput(prior, seconds=seconds)
         for side in sides:
             c = evaluation_cost(prior, side)
             work = steps * k
-            rate = images * c.flops / 1e9 if c.tiles == 1 else 0.0
             rows.append(
                 (
                     c.prior,
@@ -315,20 +279,14 @@ def cost(ctx: Context, section: Section) -> None:
                     f"{c.seconds / c.pixels * 1e6:.3g}",
                     f"{c.flops * work / 1e12:.3g}",
                     f"{c.seconds * work:,.1f}",
-                    f"{images:,.0f} ({rate / matmul:.0%})" if rate else "",
                 )
             )
     header = (
         "prior", "size", "tiles", "GFLOP per step", "kFLOP per pixel and step",
         "µs per pixel and step", f"TFLOP, {k} sources in {steps} steps", "seconds",
-        "images per second (of a matrix product)",
     )  # fmt: skip
     section.tables.append(Table(header, rows))
-    section.text.append(
-        f"One image at a time on {ctx.device}, {torch.get_num_threads()} threads. The last column: "
-        "batches of 256 images with one worker per core, and the share of the operations per "
-        "second of a large matrix product."
-    )
+    section.text.append(f"One image at a time on {ctx.device}, {torch.get_num_threads()} threads.")
 
 
 def capacity(ctx: Context, section: Section) -> None:
@@ -365,87 +323,3 @@ def capacity(ctx: Context, section: Section) -> None:
     section.text.append(
         f"{len(pairs.sources)} mixtures of 2; held-out denoising errors are those of the cards."
     )
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Time and memory of separating mixtures of k sources with a short schedule.
-
-    `memory` is the peak above the memory at the start, in MiB; None if the system does not report
-    it.
-    """
-
-    mixtures: int
-    k: int
-    evaluations: int
-    seconds: float
-    memory: float | None
-
-
-def measure_growth(
-    prior: Prior, signals: Tensor, *, mixtures: int, k: int = 2, batch: int = 500, seed: int = 0
-) -> Growth:
-    """Separates mixtures of random signals, (n, *prior.shape), as a stream of batches with 4
-    evaluations per source."""
-    gc.collect()
-    before = _resident()
-    peak = before or 0.0
-    generator = torch.Generator().manual_seed(seed)
-    mixing = mixings.mixture((1.0,) * k, prior.shape[0])
-
-    def batches() -> Iterator[Tensor]:
-        for first in range(0, mixtures, batch):
-            count = min(batch, mixtures - first)
-            pick = torch.randint(len(signals), (count, k), generator=generator)
-            yield signals[pick].sum(dim=1)
-
-    def watch(_: Any) -> None:
-        nonlocal peak
-        peak = max(peak, _resident() or 0.0)
-
-    started = time.perf_counter()
-    for m in batches():
-        separate_with(m, prior, mixing, method=4 * k, seed=seed, progress=watch)
-    took = time.perf_counter() - started
-    return Growth(mixtures, k, 4 * k, took, None if before is None else peak - before)
-
-
-def _resident() -> float | None:
-    """The process's memory in MiB, if the system reports it as Linux does."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-def growth(ctx: Context, section: Section) -> None:
-    """Time and memory by number of mixtures and of sources."""
-    (prior,) = ctx.need_chosen("mnist")[:1]
-    signals = ctx.pairs(500).sources.flatten(0, 1)
-    smallest = ctx.count(100)
-    rows = []
-    for mixtures, k in (
-        (smallest, 2), (10 * smallest, 2), (100 * smallest, 2), (smallest, 3), (smallest, 4),
-    ):  # fmt: skip
-        if ctx.miniature and mixtures > smallest:
-            continue
-        g = measure_growth(prior, signals, mixtures=mixtures, k=k, seed=ctx.seed)
-        section.seconds += g.seconds
-        section.evaluations += g.evaluations * g.mixtures
-        rows.append(
-            (
-                f"{g.mixtures:,}",
-                f"{g.k}",
-                f"{g.evaluations}",
-                f"{g.seconds:.1f}",
-                f"{1000 * g.seconds / g.mixtures:.1f}",
-                "?" if g.memory is None else f"{g.memory:.0f}",
-            )
-        )
-    header = (
-        "mixtures", "sources", "evaluations each", "seconds", "milliseconds per mixture",
-        "memory above start, MiB",
-    )  # fmt: skip
-    section.tables.append(Table(header, rows))
-    section.text.append("Mixtures are separated in batches of 500 with 4 evaluations per source.")
