@@ -65,7 +65,7 @@ notebooks: .venv/ready-dev
 
 # The figures of docs/page.md, made by the tests of the page in Chromium.
 page-pictures: .venv/ready-dev
-	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/page/test_page.py
+	BASIS_SCREENSHOTS=docs $(BIN)/python -m pytest tests/page/test_browser.py
 
 clean:
 	rm -rf .venv demo
