@@ -248,7 +248,7 @@ def folder_lock(folder: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        if outermost:  # removed while it is held: whoever opens it next starts over
+        if outermost:  # removed while held: the next process makes a new file
             with contextlib.suppress(OSError):
                 path.unlink()
         lock.release()
@@ -320,7 +320,7 @@ def check_fits_memory(size: int, path: str | Path) -> None:
     left = memory_left()
     if left is not None and size > left:
         raise BasisError(
-            f"{path} unfolds to {_amount(size)}, and {_amount(left)} of memory are left; "
+            f"{path} decompresses to {_amount(size)}, and {_amount(left)} of memory are left; "
             "divide it into smaller files"
         )
 

@@ -129,7 +129,7 @@ def test_disk_space_and_memory_are_checked(tmp_path, monkeypatch):
         check_disk_space(tmp_path / "not" / "there", 10**18)
     check_fits_memory(1000, "a")
     monkeypatch.setattr(files, "memory_left", lambda: 100)
-    with pytest.raises(BasisError, match="a unfolds"):
+    with pytest.raises(BasisError, match="a decompresses"):
         check_fits_memory(1000, "a")
 
 

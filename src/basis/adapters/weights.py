@@ -46,11 +46,11 @@ def read_pickle(path: Path) -> Any:
     check_regular(path)
     with reading(path, "a checkpoint"):
         if zipfile.is_zipfile(path):
-            # torch stores without compression: what unfolds to more was not written by it.
+            # torch stores without compression: what decompresses to more was not written by it.
             with zipfile.ZipFile(path) as archive:
                 unfolded = sum(member.file_size for member in archive.infolist())
             if unfolded > path.stat().st_size:
-                raise ValueError(f"it unfolds to {unfolded} bytes, which torch.save never writes")
+                raise ValueError(f"it decompresses to {unfolded} bytes, which torch.save never writes")
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:

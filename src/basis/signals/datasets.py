@@ -264,8 +264,10 @@ def _load_path(path: Path, split: Split, size: int | None, channels: int | None)
         return ImageSet(image[None], None, path.stem, f"picture {path}")
     if is_idx(path):
         images = torch.from_numpy(read_idx(path, 3))[:, None]
-        beside = find_labels(path)
-        labels = None if beside is None else _labels(read_idx(beside, 1), len(images), name)
+        labels_file = find_labels(path)
+        labels = (
+            None if labels_file is None else _labels(read_idx(labels_file, 1), len(images), name)
+        )
         return ImageSet(images, labels, name, f"idx file {path}")
     raise BasisError(
         f"{path} is not an image file that can be read; accepted: {', '.join(PICTURES)}, "
