@@ -217,7 +217,7 @@ def test_a_new_card_takes_its_weights_with_it(folder):
 def test_weights_that_are_not_finite_are_not_written(tmp_path):
     module = Denoiser(UNet(UNetConfig(widths=(8, 16), blocks=(1, 1))), 0.2, 0.4)
     module.network.leave.bias.data[0] = float("nan")
-    with pytest.raises(BasisError, match="network.leave.bias"):
+    with pytest.raises(BasisError, match=r"network\.leave\.bias"):
         _store(tmp_path / "p", module, [1, 8, 8])
     assert not (tmp_path / "p" / "card.json").exists()
 

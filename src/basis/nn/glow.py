@@ -128,17 +128,6 @@ class Glow(nn.Module):
             h = F.pixel_shuffle(h, 2)
         return self.config.mean + h * self._scale(sigma, h)
 
-    def sample(
-        self, sigma: Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """One sample of p_sigma for each sigma."""
-        shapes = self._latent_shapes()
-        latents = [
-            temperature * torch.randn(len(sigma), *shape, generator=generator).to(sigma)
-            for shape in shapes
-        ]
-        return self._decode(latents, sigma)
-
     @torch.no_grad()
     def start(self, x: Tensor, sigma: Tensor) -> None:
         """Sets every actnorm from a batch of images, for data-dependent initialization."""
@@ -211,16 +200,6 @@ class Glow(nn.Module):
             scale, shift = self.top_level(emb)
             mean, log_std = mean + shift, log_std + scale
         return mean.expand_as(like), log_std.expand_as(like)
-
-    def _latent_shapes(self) -> list[tuple[int, int, int]]:
-        channels, side = self.config.channels, self.config.size
-        shapes = []
-        for level in range(self.config.levels):
-            channels, side = channels * 4, side // 2
-            if level < self.config.levels - 1:
-                channels //= 2
-            shapes.append((channels, side, side))
-        return shapes
 
 
 def bits_per_dimension(log_prob: Tensor, dimensions: int, steps: float = 255) -> Tensor:

@@ -12,7 +12,7 @@ from basis.errors import BasisError
 from basis.nn.kinds import find_kind
 from basis.nn.unet import ClassConditional, Denoiser, class_weights
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.prior import Prior, Range, Shape, check_answer, in_chunks
+from basis.priors.prior import Prior, Range, Shape, in_chunks
 
 
 class DenoiserPrior(Prior):
@@ -108,6 +108,17 @@ class DenoiserPrior(Prior):
         return prior.train(self.training)
 
 
+def check_answer(answer: object, x: Tensor, name: str) -> Tensor:
+    """The answer of a prior's function, checked to be a tensor of the shape of x."""
+    if not isinstance(answer, Tensor) or answer.shape != x.shape:
+        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+        raise BasisError(
+            f"the function of prior {name!r} must return a tensor of shape {tuple(x.shape)}, "
+            f"not {found}"
+        )
+    return answer
+
+
 def network_prior(
     module: nn.Module, *args: Any, **settings: Any
 ) -> DenoiserPrior | LikelihoodPrior:
@@ -129,7 +140,7 @@ def new_prior(
     settings: dict[str, Any] = {"name": kind, "value_range": value_range, "std": std}
     # A prior of its own only to fill in the defaults of std and center, and to check the rest.
     like = DenoiserPrior(nn.Identity(), shape, 0, 1, **settings)
-    module = find_kind(kind).new_module(like.shape, like.center, like.std, config)
+    module = find_kind(kind, trainable=True).new_module(like.shape, like.center, like.std, config)
     return network_prior(
         module,
         shape,

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from basis.errors import BasisError
+from basis.priors.denoiser import check_answer
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.prior import Function, Prior, Range, Shape, check_answer
+from basis.priors.prior import Function, Prior, Range, Shape
 from basis.tensors import as_sigmas, per_item
 
 

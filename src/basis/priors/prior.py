@@ -139,7 +139,16 @@ class Prior(nn.Module, ABC):
     def from_denoiser(
         function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> FunctionPrior:
-        """A prior from a function E[clean | noisy] of (x, sigma); settings of `FunctionPrior`."""
+        """A prior from a function E[clean | noisy] of (x, sigma).
+
+        Args:
+            function: Takes x, (batch, channels, *size), and sigma, (batch,), in the model's units.
+            shape: (channels, *size).
+            sigma_min, sigma_max: The noise levels it was made for, in the model's units.
+            settings: `model_range`, the model's values for the two ends of `value_range`, such as
+                (-1, 1); `value_range`, (0, 1) by default and None for unbounded signals; `name`,
+                `center`, `std` and `errors` as for `Prior`.
+        """
         from basis.priors.functions import FunctionPrior
 
         return FunctionPrior(function, "denoiser", shape, sigma_min, sigma_max, **settings)
@@ -148,7 +157,7 @@ class Prior(nn.Module, ABC):
     def from_score(
         function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> FunctionPrior:
-        """A prior from a function grad log p_sigma of (x, sigma); settings of `FunctionPrior`."""
+        """A prior from a function grad log p_sigma of (x, sigma), as for `from_denoiser`."""
         from basis.priors.functions import FunctionPrior
 
         return FunctionPrior(function, "score", shape, sigma_min, sigma_max, **settings)
@@ -159,7 +168,7 @@ class Prior(nn.Module, ABC):
     ) -> LikelihoodPrior:
         """A prior from a differentiable function log p_sigma(x) of (x, sigma), (batch,), in nats.
 
-        The settings are `model_range` of `FunctionPrior` and those of `LikelihoodPrior`.
+        The other arguments are those of `from_denoiser`.
         """
         from basis.priors.functions import prior_from_log_prob
 
@@ -450,17 +459,6 @@ def in_chunks(
     pieces = zip(own.split(size), as_sigmas(sigma, own).split(size), strict=True)
     answers = zip(*(call(*piece) for piece in pieces), strict=True)
     return [(part[0] if len(part) == 1 else torch.cat(part)).to(x.dtype) for part in answers]
-
-
-def check_answer(answer: object, x: Tensor, name: str) -> Tensor:
-    """The answer of a prior's function, checked to be a tensor of the shape of x."""
-    if not isinstance(answer, Tensor) or answer.shape != x.shape:
-        found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
-        raise BasisError(
-            f"the function of prior {name!r} must return a tensor of shape {tuple(x.shape)}, "
-            f"not {found}"
-        )
-    return answer
 
 
 def interpolate(curve: Mapping[float, float], sigma: float) -> float:
