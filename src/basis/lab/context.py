@@ -44,6 +44,7 @@ class Separated:
     Attributes:
         sources: (count, k, channels, *size).
         psnr, evaluations, residual: Of each mixture, (count,).
+        samples: (count, samples, k, channels, *size) if samples were asked for, else empty.
         seconds: Of computing.
     """
 
@@ -51,18 +52,7 @@ class Separated:
     psnr: Tensor
     evaluations: Tensor
     residual: Tensor
-    seconds: float
-
-
-@dataclass(frozen=True)
-class PosteriorSamples:
-    """Samples of each mixture's posterior, (count, samples, k, channels, *size).
-
-    `evaluations` are those of each mixture, (count,).
-    """
-
     samples: Tensor
-    evaluations: Tensor
     seconds: float
 
 
@@ -243,8 +233,8 @@ class Context:
             settings: Arguments of `separate`.
         """
         settings = self.schedule(settings)
-        names = [prior.name] if isinstance(prior, Prior) else [p.name for p in prior]
-        label = " ".join([*names, describe_settings(settings)])
+        priors = [prior] if isinstance(prior, Prior) else prior
+        label = " ".join([*(p.name for p in priors), describe_settings(settings)])
         results = []
         for first in range(0, len(sources), BATCH):
             truth = sources[first : first + BATCH]
@@ -257,48 +247,23 @@ class Context:
                 result = separate_with(
                     mixing(truth), prior, mixing, seed=self.seed, progress=progress, **settings
                 )
+                samples = torch.empty(0) if result.samples is None else result.samples
                 return CachedResult(
                     {
                         "sources": result.sources.half(),
                         "psnr": metrics.psnr(result.sources, truth, permute=True),
                         "evaluations": result.item_evaluations,
                         "residual": result.residual,
+                        "samples": samples.half(),
                     }
                 )
 
             key = self.key(prior, truth, mixing, settings)
             results.append(self.cached("separated", key, compute))
-
-        def joined(name: str) -> Tensor:
-            return torch.cat([r.tensors[name] for r in results])
-
-        seconds = sum(r.seconds for r in results)
-        return Separated(
-            joined("sources").float(),
-            joined("psnr"),
-            joined("evaluations"),
-            joined("residual"),
-            seconds,
-        )
-
-    def posterior(
-        self, prior: PriorOrPriors, truth: Tensor, mixing: Mixing, samples: int, **settings: Any
-    ) -> PosteriorSamples:
-        """Several samples of the posterior of each mixture, by the sampler gibbs by default."""
-        settings = self.schedule({"method": "gibbs"} | settings | {"samples": samples})
-
-        def compute() -> CachedResult:
-            result = separate_with(
-                mixing(truth), prior, mixing, seed=self.seed, **settings,
-                progress=lambda p: self.on_progress("posterior samples", p.done / p.total),
-            )  # fmt: skip
-            assert result.samples is not None
-            found = {"samples": result.samples.half(), "evaluations": result.item_evaluations}
-            return CachedResult(found)
-
-        result = self.cached("samples", self.key(prior, truth, mixing, settings), compute)
-        tensors = result.tensors
-        return PosteriorSamples(tensors["samples"].float(), tensors["evaluations"], result.seconds)
+        names = ("sources", "psnr", "evaluations", "residual", "samples")
+        joined = {name: torch.cat([r.tensors[name] for r in results]) for name in names}
+        joined |= {name: joined[name].float() for name in ("sources", "samples")}
+        return Separated(**joined, seconds=sum(r.seconds for r in results))
 
 
 def describe_settings(settings: dict[str, Any]) -> str:

@@ -48,7 +48,7 @@ def teaser(ctx: Context, section: Section) -> None:
     truth = ctx.pairs(count, k=4).sources
     mixing = mixings.mixture((1.0,) * 4, truth.shape[2])
     done = ctx.separate_pairs(prior, count, k=4, method="best")
-    again = ctx.posterior(prior, truth, mixing, samples)
+    again = ctx.separate(prior, truth, mixing, method="gibbs", samples=samples)
     section.add_cost(done)
     section.add_cost(again)
     difference = disagreement(again.samples)
@@ -122,7 +122,7 @@ def repeats(ctx: Context, section: Section) -> None:
     count, samples = ctx.count(64, at_least=6), 4
     truth = ctx.pairs(count).sources
     mixing = mixings.mixture((1.0, 1.0), truth.shape[2])
-    drawn = ctx.posterior(prior, truth, mixing, samples)
+    drawn = ctx.separate(prior, truth, mixing, method="gibbs", samples=samples)
     section.add_cost(drawn)
     difference = disagreement(drawn.samples)
     order = difference.argsort(descending=True).tolist()

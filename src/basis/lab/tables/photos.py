@@ -309,7 +309,7 @@ def colorization(ctx: Context, section: Section) -> None:
     used = prior_rows(ctx, section, rows, mixing, PAPER["grey"], _coloring, "photos", vivid)
     shown = min(4, len(truth))
     for prior, title in used:
-        many = ctx.posterior(prior, truth[:shown], mixing, 5, **_coloring(prior))
+        many = ctx.separate(prior, truth[:shown], mixing, samples=5, **_coloring(prior))
         section.add_cost(many)
         columns = torch.cat([grey[:shown], many.samples[:, :, 0], truth[:shown]], dim=1)
         titles = ["gray", *(f"{i + 1}" for i in range(many.samples.shape[1])), "truth"]
