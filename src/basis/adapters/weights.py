@@ -50,7 +50,7 @@ def read_pickle(path: Path) -> Any:
             with zipfile.ZipFile(path) as archive:
                 unfolded = sum(member.file_size for member in archive.infolist())
             if unfolded > path.stat().st_size:
-                raise ValueError(f"it decompresses to {unfolded} bytes, which torch.save never writes")
+                raise ValueError(f"it decompresses to {unfolded} bytes, unlike files of torch.save")
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
