@@ -1,5 +1,6 @@
 """The documentation: examples run, commands parse, links and pictures exist."""
 
+import json
 import re
 import shlex
 import shutil
@@ -90,6 +91,26 @@ def test_links_and_pictures_exist():
         if not target.startswith("http") and not (page.parent / target).exists()
     ]
     assert missing == []
+
+
+def test_the_figures_of_the_readme_are_among_the_results():
+    """A row has the rounded figures of a measurement of as many mixtures."""
+    rows = json.loads((DOCS / "results.json").read_text(encoding="utf-8"))["rows"]
+
+    def numbers(text: str) -> list[str]:
+        return [f"{float(n):.2f}" for n in re.findall(r"\d+\.?\d*", text)]
+
+    text = README.read_text(encoding="utf-8").split("## Results")[1].split("\n\n")[1]
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
+    assert len(table) >= 5
+    for task, trivial, _, ours, _, count in table:
+        assert any(
+            numbers(row["ours"]) == numbers(ours)
+            and numbers(row["trivial"])[0] == numbers(trivial)[0]
+            and f"{row['count']:,}" == count
+            for row in rows
+            if "trivial" in row
+        ), task
 
 
 def test_every_picture_is_used():
