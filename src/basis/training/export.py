@@ -18,10 +18,9 @@ from basis.nn.kind import NetworkKind
 from basis.nn.kinds import describe_module
 from basis.nn.unet import Denoiser
 from basis.plots.charts import new_figure, save_figure
-from basis.priors.card import Card
 from basis.priors.likelihood import LikelihoodPrior
-from basis.priors.spectrum import measure_spectrum
 from basis.priors.prior import Prior
+from basis.priors.spectrum import measure_spectrum
 from basis.store.folder import CARD, read_card, save_prior, update_card
 from basis.store.loading import load_prior
 from basis.training.config import TrainConfig
@@ -61,84 +60,61 @@ def finish(
         progress: Whether to show a progress bar.
     """
     folder = trainer.folder
-    card = _own_card(trainer, name)
-    learn = variance_images > 0 and learns_variance(trainer.model, *trainer.config.noise[:2])
+    low, high, _ = trainer.config.noise
+    learn = variance_images > 0 and learns_variance(trainer.model, low, high)
+    card = read_card(folder) if (folder / CARD).is_file() else None
+    if card and (card.training.get("steps"), card.name) != (trainer.step, name):
+        card = None  # that of an earlier step
     missing = card is None or (learn and "variance" not in card.training)
     if missing:
-        images = variance_images if learn else 0
-        card = _export(trainer, data, network, name, images, head, teacher, progress)
+        module = copy.deepcopy(trainer.average.module)
+        if isinstance(module, Energy):
+            # Ten seconds for larger images: a short trial waits no longer than it trained.
+            count = min(128, max(16, trainer.seen // 8))
+            normalize(module, trainer.images, low, high, count=count)
+        training, errors = _records(trainer)
+        entries = {
+            "name": name,
+            "title": f"{network.title} prior of {data.name}",
+            **card_entries(trainer.config, data),
+            "architecture": describe_module(module),
+            "errors": errors,
+            "classes": list(data.classes) if trainer.classes else [],
+            "data": trainer.about["data"],
+            "training": training,
+        }
+        # Saved before the variance is learned, so that a run that is killed then has a prior.
+        save_prior(folder, dict(module.named_parameters()), entries)
+        if learn:
+            module.head = copy.deepcopy(head)  # type: ignore[assignment]
+            losses = fit_variance(
+                module,
+                trainer.images,
+                count=variance_images,
+                sigma_min=low,
+                sigma_max=high,
+                # A whole network learns more from many steps than from large ones.
+                batch_size=128 if isinstance(module, Denoiser) else 64,
+                teacher=teacher,
+                labels=trainer.labels,
+                progress=progress,
+            )
+            loss = round(sum(losses[-50:]) / len(losses[-50:]), 4)
+            training["variance"] = {"images": variance_images, "loss": loss}
+            entries["architecture"] = describe_module(module)
+            save_prior(folder, dict(module.named_parameters()), entries)
+        card = read_card(folder)
     held_out = data.values[len(trainer.images) :]
-    assert card is not None
     enough = len(held_out) >= _FEWEST_MEASURED
+    assert card is not None
     if energy_pairs is not None and enough and "measured" not in card.training:
         measured = _measure(trainer, as_floats(held_out), energy_pairs)
-        training = {**card.training, "measured": True}
-        update_card(folder, **measured, training=training)
+        update_card(folder, **measured, training={**card.training, "measured": True})
         missing = True
     if trainer.step and (missing or not (folder / "curve.png").exists()):
         plot_log(folder)
         missing = True
     return missing
-
-
-def _own_card(trainer: Trainer, name: str) -> Card | None:
-    """The card of the prior that this run has already written, if it is that of its last step."""
-    if not (trainer.folder / CARD).is_file():
-        return None
-    card = read_card(trainer.folder)
-    same = card.training.get("steps") == trainer.step and card.name == name
-    return card if same else None
-
-
-def _export(
-    trainer: Trainer,
-    data: TrainingData,
-    network: NetworkKind,
-    name: str,
-    variance_images: int,
-    head: nn.Module | None,
-    teacher: Prior | None,
-    progress: bool,
-) -> Card:
-    """Writes the averaged weights with their card, then again with the variance."""
-    module = copy.deepcopy(trainer.average.module)
-    low, high, _ = trainer.config.noise
-    if isinstance(module, Energy):
-        # Ten seconds for larger images: a short trial waits no longer than it trained.
-        count = min(128, max(16, trainer.seen // 8))
-        normalize(module, trainer.images, low, high, count=count)
-    training, errors = _records(trainer)
-    entries = {
-        "name": name,
-        "title": f"{network.title} prior of {data.name}",
-        **card_entries(trainer.config, data),
-        "architecture": describe_module(module),
-        "errors": errors,
-        "classes": list(data.classes) if trainer.classes else [],
-        "data": trainer.about["data"],
-        "training": training,
-    }
-    # Saved before the variance is learned, so that a run that is killed then has a prior.
-    save_prior(trainer.folder, dict(module.named_parameters()), entries)
-    if variance_images:
-        module.head = copy.deepcopy(head)  # type: ignore[assignment]
-        losses = fit_variance(
-            module,
-            trainer.images,
-            count=variance_images,
-            sigma_min=low,
-            sigma_max=high,
-            # A whole network learns more from many steps than from large ones.
-            batch_size=128 if isinstance(module, Denoiser) else 64,
-            teacher=teacher,
-            labels=trainer.labels,
-            progress=progress,
-        )
-        tail = losses[-50:]
-        training["variance"] = {"images": variance_images, "loss": round(sum(tail) / len(tail), 4)}
-        entries["architecture"] = describe_module(module)
-        save_prior(trainer.folder, dict(module.named_parameters()), entries)
-    return read_card(trainer.folder)
 
 
 def card_entries(config: TrainConfig, data: TrainingData) -> dict[str, Any]:

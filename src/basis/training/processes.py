@@ -139,4 +139,5 @@ def progress_bar(label: str, total: float, done: float, unit: str, shown: bool) 
         dynamic_ncols=True,
         disable=not shown,
         mininterval=0.1 if sys.stderr.isatty() else 30.0,
+        bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}" if unit == "s" else None,
     )

@@ -195,20 +195,13 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
 
 def _is_row(row: Any) -> bool:
     """Whether the entries of a row that a plot and a resumed run use have the right types."""
-    if not isinstance(row, dict):
+    if not isinstance(row, dict) or not isinstance(row.get("held_out", {}), dict):
         return False
-    figures = row.get("held_out", {})
-    return (
-        all(_is_number(row.get(name)) for name in ("step", "images"))
-        and _is_number(row.get("loss", 0.0))
-        and isinstance(row.get("of", ""), str)
-        and isinstance(figures, dict)
-        and all(_is_number(figure) for figure in figures.values())
+    numbers = [row.get("step"), row.get("images"), row.get("loss", 0.0)]
+    numbers += row.get("held_out", {}).values()
+    return isinstance(row.get("of", ""), str) and all(
+        isinstance(n, int | float) and not isinstance(n, bool) and abs(n) < 1e30 for n in numbers
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
 
 
 def append_log(folder: Path, row: Mapping[str, Any]) -> None:

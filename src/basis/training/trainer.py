@@ -323,13 +323,11 @@ class Trainer:
 
     def _log_held_out(self, stop: threading.Event, report: Any) -> None:
         """Logs the figures on the held-out data, or nothing if the run is stopped meanwhile."""
-        figures = self.validate(stop=stop)
-        if not stop.is_set():
-            self._log(report, held_out=figures, of=self.objective.label)
-        if self.labels is not None and not stop.is_set():
-            figures = self.validate(conditional=True, stop=stop)
+        rows = {"held_out": False} | ({"held_out_conditional": True} if self.classes else {})
+        for name, conditional in rows.items():
+            figures = self.validate(conditional=conditional, stop=stop)
             if not stop.is_set():
-                self._log(report, held_out_conditional=figures)
+                self._log(report, **{name: figures}, of=self.objective.label)
 
     def _log_loss(self, losses: list[float], report: Any) -> float:
         """Logs the mean loss since the last row and empties the list."""
