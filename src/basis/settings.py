@@ -222,17 +222,3 @@ def _check_number(value: Any, metadata: Mapping[str, Any], label: str, *, whole:
     bounds = " and ".join(part for part in parts if part)
     kind = "a whole number" if whole else "a number"
     raise BasisError(f"{label} must be {kind}{f', {bounds}' if bounds else ''}, not {value!r:.60}")
-
-
-# Names of the previous interface; each goes when its last importer has changed.
-check_ranges = check_settings
-EFFORTS, DEFAULT_EFFORT, Effort = METHODS, DEFAULT_METHOD, Method
-Choice = Literal["first", "energy", "likelihood", "both", "mean", "draw"]
-CHOICES: tuple[Choice, ...] = get_args(Choice)
-SamplerName = str
-
-
-def check_fields(kind: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The checked values of `settings_from`, as a dictionary."""
-    made = settings_from(kind, values, where)
-    return {name: getattr(made, name) for name in values}
