@@ -1,11 +1,11 @@
-r"""Puts a trained prior into the package, with what was measured of it on its card.
+r"""Adds a trained prior to the package, with measured figures on its card.
 
     python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." \
         --license "..." \
         --quality a.json b.json
 
-Each quality file is what `basis evaluate --json` or `basis bench --json` wrote with that prior, or
-`basis distance --json` of its samples or separations.
+Each quality file was written by `basis lab evaluate`, `basis lab bench` or `basis lab distance` with
+--json, for that prior, its samples or separations.
 """
 
 from __future__ import annotations
@@ -19,25 +19,20 @@ from basis.store.loading import EMBEDDED, load_prior
 
 
 def quality_rows(path: Path) -> list[dict[str, object]]:
+    """The rows of the card that a record holds."""
     record = json.loads(path.read_text(encoding="utf-8"))
     if "distance" in record:
         return [record]
-    if "quality" in record:
-        rows = [(row["way"], row["evaluations"], row) for row in record["quality"]]
-    else:
-        spent = record["evaluations_per_mixture"]
-        rows = [(name, spent, summary) for name, summary in record["psnr"].items()]
     return [
         {
             "command": record["command"],
-            "method": name,
+            "method": row["method"],
             "pairs": record["pairs"],
             "seed": record["seed"],
-            "evaluations_per_mixture": round(evaluations),
-            **{key: round(summary[key], 3) for key in ("mean", "median", "stderr")},
+            "evaluations_per_mixture": round(row["evaluations"]),
+            **{key: round(row[key], 3) for key in ("mean", "median", "stderr")},
         }
-        for name, evaluations, summary in rows
-        if name != "average"
+        for row in record["quality"]
     ]
 
 
