@@ -4,8 +4,8 @@ r"""Adds a trained prior to the package, with measured figures on its card.
         --license "..." \
         --quality a.json b.json
 
-Each quality file was written by `basis lab evaluate`, `basis lab bench` or `basis lab distance` with
---json, for that prior, its samples or separations.
+Each quality file was written by `basis lab evaluate`, `basis lab bench` or `basis lab distance`
+with --json, for that prior, its samples or separations.
 """
 
 from __future__ import annotations

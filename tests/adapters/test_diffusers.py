@@ -99,7 +99,7 @@ def test_a_pipeline_is_a_prior_from_its_folder(tmp_path):
     pipeline = diffusers.DDPMPipeline(model, diffusers.DDPMScheduler(clip_sample=False))
     pipeline.save_pretrained(tmp_path / "pipe")
     x = torch.rand(2, 1, 8, 8)
-    # What is loaded lays its convolutions out for speed; what was given is left as it is.
+    # A loaded prior has another memory layout, for speed.
     theirs = from_diffusers(pipeline).denoise(x, 0.3)
     loaded = load_prior(tmp_path / "pipe")
     assert torch.allclose(loaded.denoise(x, 0.3), theirs, atol=1e-6)

@@ -17,13 +17,13 @@ TINY = NCSNConfig(size=8, width=4, levels=3, sigma_min=0.1)
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
-def tiny(config: NCSNConfig = TINY, spread: float = 0.3) -> NCSN:
+def tiny(config: NCSNConfig = TINY, variation: float = 0.3) -> NCSN:
     """A float64 network whose noise levels differ more than they do at the start of training."""
     torch.manual_seed(0)
     network = NCSN(config).double()
     for name, p in network.named_parameters():
         if "embed" in name:
-            torch.nn.init.normal_(p, 0.5, spread)
+            torch.nn.init.normal_(p, 0.5, variation)
     return network
 
 
@@ -104,13 +104,13 @@ def reference_norm(embed: Tensor, x: Tensor, labels: Tensor) -> Tensor:
     width = x.shape[1]
     for n, label in enumerate(labels.tolist()):
         means = [x[n, k].mean().item() for k in range(width)]
-        centre = sum(means) / width
-        spread = sum((m - centre) ** 2 for m in means) / (width - 1)
+        center = sum(means) / width
+        variation = sum((m - center) ** 2 for m in means) / (width - 1)
         for k in range(width):
             gamma, alpha, beta = (embed[label, i * width + k].item() for i in range(3))
             pixels = x[n, k] - means[k]
             pixels = pixels / (pixels.square().mean().item() + 1e-5) ** 0.5
-            shared = (means[k] - centre) / (spread + 1e-5) ** 0.5
+            shared = (means[k] - center) / (variation + 1e-5) ** 0.5
             out[n, k] = gamma * (pixels + alpha * shared) + beta
     return out
 

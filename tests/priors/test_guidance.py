@@ -46,9 +46,9 @@ def test_guiding_gaussians_is_a_product_of_powers():
 
 def test_draws_are_narrower_than_the_prior():
     plain = basis.sample(gaussian(1.0), 400, steps=20)
-    led = basis.sample(Autoguided(gaussian(1.0), gaussian(2.0), 1.0, above=0.0), 400, steps=20)
+    sharper = basis.sample(Autoguided(gaussian(1.0), gaussian(2.0), 1.0, above=0.0), 400, steps=20)
     assert plain.std().item() == pytest.approx(1.0, abs=0.04)
-    assert led.std() < 0.9 * plain.std()
+    assert sharper.std() < 0.9 * plain.std()
 
 
 def test_only_large_noise_that_the_guide_knows_is_guided():
@@ -65,17 +65,17 @@ def test_only_large_noise_that_the_guide_knows_is_guided():
 
 
 def test_only_waves_that_are_short_enough_are_guided():
-    """Slow waves stay the prior's own, short ones are led as all are without a limit."""
+    """Long waves stay those of the prior; short ones are guided as without a limit."""
     narrow, wide = gaussian(1.0, shape=(2, 8, 8)), gaussian(4.0, shape=(2, 8, 8))
     x = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(0))
-    own, led = (dct(p.denoise(x, 0.7), 2) for p in (narrow, Autoguided(narrow, wide, 1.0)))
+    own, sharper = (dct(p.denoise(x, 0.7), 2) for p in (narrow, Autoguided(narrow, wide, 1.0)))
     some = Autoguided(narrow, wide, 1.0, finer=0.5)
     fine = dct(some.denoise(x, 0.7), 2)
     steps = torch.arange(8.0)  # half periods across a side
     short = (steps[:, None].square() + steps.square()).sqrt() >= 4  # half a side or shorter
-    torch.testing.assert_close(fine[..., short], led[..., short])
+    torch.testing.assert_close(fine[..., short], sharper[..., short])
     torch.testing.assert_close(fine[..., ~short], own[..., ~short])
-    assert not torch.allclose(own[..., short], led[..., short])
+    assert not torch.allclose(own[..., short], sharper[..., short])
     torch.testing.assert_close(some.moments(x, 0.7)[0], some.denoise(x, 0.7))
 
 
@@ -129,7 +129,7 @@ SIZES = UNetConfig(channels=1, widths=(12, 24), blocks=(1, 1), embedding=16, cla
 def denoiser(seed, sizes=SIZES, head=True):
     torch.manual_seed(seed)
     network = UNet(sizes)
-    for parameter in network.parameters():  # nothing at zero, or all answers would be alike
+    for parameter in network.parameters():  # nothing at zero, which would make all outputs equal
         torch.nn.init.normal_(parameter, std=0.1)
     return Denoiser(network, 0.3, 0.25, VarianceHead(sizes) if head else None)
 
@@ -157,14 +157,14 @@ def test_each_network_is_used_for_its_own_noise(tmp_path):
     )
     both = join_by_noise(small, large, 0.3)
     assert both.errors == {0.1: 0.2, 1.0: 0.05}
-    told = small.condition(1).denoise(x, 0.1), large.condition(1).denoise(x, 1.0)
+    conditional = small.condition(1).denoise(x, 0.1), large.condition(1).denoise(x, 1.0)
     with torch.no_grad():
         assert torch.allclose(both.denoise(x, mixed), expected, atol=1e-6)
         assert torch.allclose(both.moments(x, mixed)[1], variance, atol=1e-6)
         for sigma, one in ((0.1, small), (1.0, large)):
             assert torch.equal(both.denoise(x, sigma), one.denoise(x, sigma))
-        assert torch.equal(both.condition(1).denoise(x, 0.1), told[0])
-        assert torch.equal(both.condition(1).denoise(x, 1.0), told[1])
+        assert torch.equal(both.condition(1).denoise(x, 0.1), conditional[0])
+        assert torch.equal(both.condition(1).denoise(x, 1.0), conditional[1])
         assert describe_module(both.module)["kind"] == "experts"
         both.save(tmp_path / "both")
         again = Prior.from_pretrained(tmp_path / "both")

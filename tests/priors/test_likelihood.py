@@ -22,7 +22,7 @@ from basis.search.plan import Plan, Ranking, Round
 
 
 class Exact:
-    """The toy prior's own density, as somebody else's model."""
+    """The density of the toy prior, as a model."""
 
     def __init__(self, mixture):
         self.mixture = mixture
@@ -32,7 +32,7 @@ class Exact:
 
 
 class Level(torch.nn.Module):
-    """A Gaussian of one noise level, which is not told the level."""
+    """A Gaussian of one noise level, without the level as an argument."""
 
     noise_conditioned = False
 

@@ -1,4 +1,4 @@
-"""Values that move together: spectra, draws by them, and what is told of them."""
+"""Correlated values: spectra, measured and stored, and samples drawn with them."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def exact_spectrum(prior, variances, levels=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.
     return Spectrum(levels, tuple(frequencies), tuple(rows))
 
 
-def test_cosines_are_orthonormal_and_undone_for_any_number_of_axes():
+def test_cosine_transforms_are_orthonormal_and_inverted():
     x = torch.randn(3, 5, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for axes in (1, 2, 3):
         there = dct(x, axes)
@@ -70,8 +70,8 @@ def test_cosines_are_orthonormal_and_undone_for_any_number_of_axes():
 
 
 @pytest.mark.parametrize(("make", "tau"), [(Gibbs, 0.1), (Ancestral, 0.0)])
-def test_draws_are_exact_for_gaussians_whose_values_move_together(make, tau):
-    """Where values move together, drawing each for itself is wrong and drawing them so is not."""
+def test_draws_are_exact_for_correlated_gaussians(make, tau):
+    """For correlated values, drawing them independently is wrong."""
     of_first, of_second = [0.2, 0.02, 0.02, 0.002], [0.05, 0.01, 0.01, 0.03]
     priors = [waves(of_first, 0.3), waves(of_second, 0.6)]
     for prior, variances in zip(priors, (of_first, of_second), strict=True):
@@ -125,15 +125,15 @@ def test_means_given_a_mixture_are_those_of_the_whole_covariance(mixing):
         assert off < 0.02
 
 
-def test_a_mixing_with_a_mask_takes_values_as_independent():
+def test_a_mask_makes_values_independent():
     std, frequencies = torch.ones(1, 2, 1, 2, 2), torch.ones(2, 1, 2, 2)
     assert mixture((1.0, 1.0)).correlated(std, frequencies) is not None
     masked = mixture((1.0, 1.0)).replace(mask=torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
     assert masked.correlated(std, frequencies) is None
 
 
-def test_a_spectrum_is_measured_to_what_it_is():
-    # The first and third cosine of four places alike: then every place has the same variance.
+def test_a_measured_spectrum_is_the_exact_one():
+    # The first and third cosine of four values are equal, so that all values have one variance.
     variances = torch.tensor([0.3, 0.02, 0.001, 0.02], dtype=torch.float64)
     prior = waves(variances, shape=(1, 4))
     x = prior.exact_samples(20_000, generator=torch.Generator().manual_seed(0))
@@ -150,7 +150,7 @@ def test_a_spectrum_is_measured_to_what_it_is():
     assert (larger[4] / larger[2]).item() == pytest.approx((same[2] / same[1]).item(), rel=1e-6)
 
 
-def test_a_spectrum_goes_through_a_card_and_to_priors_made_of_one():
+def test_a_spectrum_is_kept_by_cards_and_derived_priors():
     photos = Prior.from_pretrained("cifar10")
     assert isinstance(photos.spectrum, Spectrum)
     assert Spectrum.from_dict(photos.spectrum.to_dict()) == photos.spectrum
@@ -161,7 +161,7 @@ def test_a_spectrum_goes_through_a_card_and_to_priors_made_of_one():
     assert Prior.from_pretrained("mnist").spectrum is None
 
 
-def test_an_item_is_drawn_alike_in_any_batch():
+def test_an_item_is_drawn_the_same_in_any_batch():
     photos = Prior.from_pretrained("cifar10")
     m = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     sampler = Gibbs(steps=3)
@@ -174,7 +174,7 @@ def test_an_item_is_drawn_alike_in_any_batch():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "says"),
     [
         ({"levels": (1.0, 0.5)}, "levels of a spectrum must be rising"),
         ({"frequencies": ()}, "frequencies of a spectrum must be rising"),
@@ -182,9 +182,9 @@ def test_an_item_is_drawn_alike_in_any_batch():
         ({"values": (((1.0, 0.0),), ((1.0, 1.0),))}, "finite and above 0"),
     ],
 )
-def test_a_spectrum_that_cannot_be_is_refused(change, told):
+def test_a_spectrum_that_cannot_be_is_refused(change, says):
     good = Spectrum((0.5, 1.0), (0.1, 0.2), (((1.0, 2.0),), ((1.0, 2.0),)))
-    with pytest.raises(BasisError, match=told):
+    with pytest.raises(BasisError, match=says):
         replace(good, **change)
     with pytest.raises(BasisError, match="its spectrum cannot be read"):
         Spectrum.from_dict({"levels": 3})
@@ -199,7 +199,7 @@ def test_the_card_of_another_number_of_channels_is_refused(tmp_path):
         Prior.from_pretrained(tmp_path / "one")
 
 
-def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
+def test_independent_values_are_followed_by_langevin_steps():
     prior = waves([0.2, 0.02, 0.02, 0.002])
     prior.spectrum = exact_spectrum(prior, [0.2, 0.02, 0.02, 0.002])
     m = torch.rand(1, 1, *SIZE, dtype=torch.float64)
@@ -214,8 +214,8 @@ def test_where_values_are_drawn_apart_langevin_steps_follow_as_before():
     assert turn(plain) < turn(plain, correlated=False)
 
 
-def test_variances_made_alike_share_what_a_mixture_leaves_evenly():
-    """One prior is sure of its values and the other is not: only `even` lets both give way."""
+def test_shrunk_variances_share_the_residual_evenly():
+    """One variance is small and the other large; with shrinkage both sources change."""
     priors = [waves([1e-4] * 4, 0.5), waves([0.1] * 4, 0.5)]
     m = torch.full((1, 1, *SIZE), 0.9, dtype=torch.float64)
 
@@ -233,7 +233,7 @@ def test_variances_made_alike_share_what_a_mixture_leaves_evenly():
     assert mean(1.0).tolist() == pytest.approx([0.4, 0.4])
 
 
-def test_a_single_source_is_drawn_the_same_however_alike_variances_are():
+def test_shrinkage_does_not_change_a_single_source():
     prior = waves([0.2, 0.02, 0.02, 0.002], 0.3)
     m = torch.full((1, 1, *SIZE), 0.4, dtype=torch.float64)
     results = [

@@ -1,4 +1,4 @@
-"""Large images through tiles: exact where tiles know all there is to know, and without seams."""
+"""Large images in tiles: exact for independent pixels, and without seams."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from basis.priors.gaussian import GaussianMixture
 from basis.priors.tiled import Tiled, starts
 
 
-def test_tiles_cover_the_image_and_share_what_is_asked_for():
+def test_tiles_cover_the_image_and_overlap():
     for side in range(8, 60):
         begin = starts(side, 8, 3)
         assert begin[0] == 0 and begin[-1] == side - 8
@@ -20,9 +20,7 @@ def test_tiles_cover_the_image_and_share_what_is_asked_for():
 
 @pytest.fixture
 def pixels():
-    """Independent pixels, alike everywhere: a tile knows as much of its pixels as the whole image
-    does.
-    """
+    """Independent pixels of one distribution, for which a tile is as good as the whole image."""
     mean = torch.full((1, 1, 4, 4), 0.3, dtype=torch.float64)
     return GaussianMixture(mean, 0.04 * torch.eye(16, dtype=torch.float64)[None], torch.ones(1))
 
@@ -55,9 +53,7 @@ def test_large_mixtures_are_separated(pixels):
 
 
 def test_digits_side_by_side_leave_no_seam():
-    """Two digits beside each other, told by a prior of one: as good as each alone, and no edge
-    between tiles.
-    """
+    """Two adjacent digits under the prior of one: no edge between tiles."""
     from basis.signals.datasets import load_images
 
     digits = load_images("sample").floats(torch.arange(4))

@@ -159,9 +159,9 @@ def test_names_on_the_hub_are_fetched(tiny_prior, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", absent)
     with pytest.raises(
         BasisError, match="cannot be fetched from the model hub: no connection"
-    ) as told:
+    ) as caught:
         load_prior("hf:someone/digits@v1")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_packages_register_priors(tmp_path):
