@@ -1,11 +1,10 @@
-r"""Adds a trained prior to the package, with measured figures on its card.
+r"""Puts a trained prior into the package, with measurements on its card.
 
     python scripts/embed_prior.py runs/mnist --name mnist --title "..." --origin "..." \
-        --license "..." \
-        --quality a.json b.json
+        --license "..." --quality a.json b.json
 
-Each quality file was written by `basis lab evaluate`, `basis lab bench` or `basis lab distance`
-with --json, for that prior, its samples or separations.
+The quality files are written by `basis lab evaluate --json`, `basis lab bench --json`, or by
+`basis lab distance --json` for samples or separations of the prior.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from basis.store.loading import EMBEDDED, load_prior
 
 
 def quality_rows(path: Path) -> list[dict[str, object]]:
-    """The rows of the card that a record holds."""
+    """The entries of a card for what one file records."""
     record = json.loads(path.read_text(encoding="utf-8"))
     if "distance" in record:
         return [record]
@@ -33,6 +32,7 @@ def quality_rows(path: Path) -> list[dict[str, object]]:
             **{key: round(row[key], 3) for key in ("mean", "median", "stderr")},
         }
         for row in record["quality"]
+        if row["evaluations"]
     ]
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--title", required=True)
     parser.add_argument("--origin", required=True, help="who published the data")
     parser.add_argument("--license", required=True)
-    parser.add_argument("--note", help="anything else that its reader should know")
+    parser.add_argument("--note", help="further information")
     parser.add_argument("--quality", type=Path, nargs="*", default=[])
     args = parser.parse_args()
     card = read_card(args.run).to_dict()

@@ -87,7 +87,7 @@ def test_every_table_in_miniature(name, ctx, tmp_path):
         assert again.tables == section.tables and set(ctx.cache.folder.iterdir()) == files
     if name.startswith("cifar"):
         assert {"test photos", "mixture / 2"} < set(rows)
-        ours = rows.get("ours, one sample of each") or rows["ours, score network"]
+        ours = rows.get("ours, one sample of each") or rows["ours, posterior mean"]
         ratio = "22.1, ratio 0.79" if "agnostic" in name else "29.9, ratio 0.76"
         assert ours[-1] == f"FID {ratio}"
     path = write_report([section], tmp_path / "report.html", command="basis lab reproduce")
@@ -111,7 +111,7 @@ def test_chosen_priors_are_measured(ctx):
 def test_missing_priors_are_reported(tmp_path, monkeypatch):
     ctx = Context(ResultCache(tmp_path), data="sample")
     monkeypatch.setattr(ctx, "prior", lambda name: None)
-    for name in ("histogram", "ablation", "gradients", "likelihoods", "states", "repeats"):
+    for name in ("histogram", "ablation", "gradients", "likelihoods", "states"):
         assert "there is no prior 'mnist" in " ".join(compute_table(name, ctx).text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from basis.cli.arguments import (
 from basis.errors import BasisError, markdown_code
 from basis.files import check_no_link, read_json, write_json, write_text
 from basis.lab import TABLES
+from basis.settings import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from basis.lab.bench import Quality
@@ -47,7 +49,7 @@ examples:
   basis lab reproduce all --size quick             a quick version of all tables
   basis lab reproduce mnist-split --size full      1,024 mixtures, hours
   basis lab reproduce colorization --size whole    distances of as many photos as the test set has
-  basis lab reproduce capacity --prior runs/small --prior runs/large --method fast
+  basis lab reproduce gradients --prior mnist --prior runs/mine
 
 The folder gets report.html (a single file), tables.md and a cache: an interrupted run continues,
 and a second run with the same version, settings and weights is instant. --prior and --method are
@@ -184,8 +186,8 @@ def _reproduce(args: argparse.Namespace) -> None:
     say(f"report: {out / 'report.html'}")
 
 
-def _measurement_arguments(parser: argparse.ArgumentParser, pairs: int) -> None:
-    """The mixtures, the prior and the rest that bench and evaluate share."""
+def _bench_arguments(parser: argparse.ArgumentParser, pairs: int = 64) -> None:
+    """The arguments of bench and of evaluate, which is a bench of one method."""
     parser.add_argument("--data", default="mnist", help="test set to mix from (default mnist)")
     parser.add_argument("--pairs", type=natural, default=pairs, help=f"mixtures (default {pairs})")
     parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
@@ -198,18 +200,8 @@ def _measurement_arguments(parser: argparse.ArgumentParser, pairs: int) -> None:
     parser.add_argument(
         "--prior", action="append", metavar="NAME|DIR", help="default mnist; once, or per source"
     )
-    add_autoguidance(parser)
-    add_estimate(parser)
-    parser.add_argument("--samples", type=natural, help="posterior samples, for further rows")
-    parser.add_argument("--batch-size", type=natural, default=128, help="default 128")
-    add_seed_and_device(parser)
-    add_root(parser)
-    add_json(parser)
-
-
-def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--method", action="append", metavar="METHOD", help="default: all named ones and samplers"
+        "--method", action="append", metavar="METHOD", help="may be given several times"
     )
     parser.add_argument(
         "--peers",
@@ -219,46 +211,50 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="EVALUATIONS",
         help="also azula's MMPS, TMPD and DPS (default 200 evaluations, back-propagations count)",
     )
-    parser.add_argument("--no-times", action="store_true", help="leave times out")
-    parser.add_argument("--out", default="bench", metavar="DIR", help="default: bench")
-    _measurement_arguments(parser, 64)
-
-
-def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--method", default="balanced", help="default balanced")
     parser.add_argument(
         "--clip", action="store_true", help="clip mixtures at 1 without telling the separation"
     )
     parser.add_argument("--clipped", action="store_true", help="clip mixtures at 1 as a mixing")
     parser.add_argument("--rounded", action="store_true", help="round mixtures as a mixing")
-    _measurement_arguments(parser, 256)
+    add_autoguidance(parser)
+    add_estimate(parser)
+    parser.add_argument("--samples", type=natural, help="posterior samples, for further rows")
+    parser.add_argument("--batch-size", type=natural, default=128, help="default 128")
+    parser.add_argument("--no-times", action="store_true", help="leave times out")
+    parser.add_argument("--out", metavar="DIR", help="also write bench.md, bench.json, bench.png")
+    add_seed_and_device(parser)
+    add_root(parser)
+    add_json(parser)
 
 
-def _measure(args: argparse.Namespace, methods: list[str]) -> tuple[list[Quality], dict[str, Any]]:
-    """The trivial baseline, every method and the peers; the record without the rows."""
+def _bench(args: argparse.Namespace, default: tuple[str, ...] | None = None) -> None:
     from basis import mixings
     from basis._inputs import load_priors
     from basis._mix import draw_pairs
-    from basis.lab.bench import PEERS, average_quality, find_method, measure_peer, measure_quality
+    from basis._version import __version__
+    from basis.lab import bench
+    from basis.plots.charts import require_matplotlib
     from basis.progress import progress_bar
     from basis.signals.datasets import load_images
 
-    found = [find_method(method) for method in methods]
+    methods = args.method or list(default or bench.DEFAULT_METHODS)
+    found = [bench.find_method(method) for method in methods]
+    out = None if args.out is None else out_folder(args.out)
+    if out is not None:
+        require_matplotlib()
     used = load_priors(priors(args, args.prior or ["mnist"]), device_from(args.device))
     images = load_images(args.data, "test", root=args.data_root)
     pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
     mixing: mixings.Mixing = mixings.mixture((1.0,) * args.k, images.images.shape[1])
-    observation = None
-    if args.lab_command == "evaluate":
-        mixing = mixing.clipped() if args.clipped else mixing
-        mixing = mixing.rounded() if args.rounded else mixing
-        observation = mixing(pairs.sources).clamp(max=1.0) if args.clip else None
+    mixing = mixing.clipped() if args.clipped else mixing
+    mixing = mixing.rounded() if args.rounded else mixing
+    observation = mixing(pairs.sources).clamp(max=1.0) if args.clip else None
     prior = used[0] if len(used) == 1 else used
-    rows = [average_quality(pairs, used[0])]
+    rows = [bench.average_quality(pairs, used[0])]
     _print_rows(rows)
     for text, method in zip(methods, found, strict=True):
         with progress_bar(None, f"{text} on {args.pairs} mixtures") as progress:
-            more = measure_quality(
+            more = bench.measure_quality(
                 method,
                 prior,
                 pairs,
@@ -273,14 +269,25 @@ def _measure(args: argparse.Namespace, methods: list[str]) -> tuple[list[Quality
             )
         rows += more
         _print_rows(more)
-    for peer in PEERS if getattr(args, "peers", None) else ():
-        row = measure_peer(peer, used[0], pairs, evaluations=args.peers, seed=args.seed)
+    for peer in bench.PEERS if args.peers else ():
+        row = bench.measure_peer(peer, used[0], pairs, evaluations=args.peers, seed=args.seed)
         rows.append(row)
         _print_rows([row])
-    about = {name: getattr(args, name) for name in ("data", "protocol", "pairs", "k", "seed")}
-    about |= {"command": args.line, "estimate": args.estimate}
-    about |= {"priors": [p.describe() for p in used], "indices": pairs.indices.tolist()}
-    return rows, about | {"quality": [asdict(row) for row in rows]}
+    names = ("data", "protocol", "pairs", "k", "seed", "estimate")
+    record: dict[str, Any] = {"command": args.line} | {n: getattr(args, n) for n in names}
+    record |= {"priors": [p.describe() for p in used], "indices": pairs.indices.tolist()}
+    record |= {"quality": [asdict(row) for row in rows]}
+    if args.json:
+        write_json(args.json, record)
+    if out is None:
+        return
+    tables = bench.quality_table(rows, times=not args.no_times).markdown()
+    tables += f"\n{markdown_code(args.line)}, version {__version__}\n"
+    title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol})"
+    bench.plot_quality(rows, out / "bench.png", title, times=not args.no_times)
+    write_text(out / "bench.md", tables)
+    write_json(out / "bench.json", record)
+    print("\n" + tables)
 
 
 def _print_rows(rows: list[Quality]) -> None:
@@ -292,32 +299,6 @@ def _print_rows(rows: list[Quality]) -> None:
             f"{row.residual:.2g}"
         )
     sys.stdout.flush()
-
-
-def _bench(args: argparse.Namespace) -> None:
-    from basis._version import __version__
-    from basis.lab.bench import DEFAULT_METHODS, plot_quality, quality_table
-    from basis.plots.charts import require_matplotlib
-
-    require_matplotlib()
-    out = out_folder(args.out)
-    rows, record = _measure(args, args.method or list(DEFAULT_METHODS))
-    tables = quality_table(rows, times=not args.no_times).markdown()
-    tables += f"\n{markdown_code(args.line)}, version {__version__}\n"
-    title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol})"
-    plot_quality(rows, out / "bench.png", title, times=not args.no_times)
-    write_text(out / "bench.md", tables)
-    write_json(out / "bench.json", record)
-    if args.json:
-        write_json(args.json, record)
-    print("\n" + tables)
-    say(f"picture: {out / 'bench.png'}")
-
-
-def _evaluate(args: argparse.Namespace) -> None:
-    _, record = _measure(args, [args.method])
-    if args.json:
-        write_json(args.json, record)
 
 
 def _distance_arguments(parser: argparse.ArgumentParser) -> None:
@@ -532,7 +513,12 @@ def _results(args: argparse.Namespace) -> None:
 _COMMANDS: dict[str, tuple[str, str, Any, Any]] = {
     "reproduce": ("the paper's tables and figures", "", _reproduce_arguments, _reproduce),
     "bench": ("compare methods on the same mixtures", _BENCH, _bench_arguments, _bench),
-    "evaluate": ("measure one method on test mixtures", _BENCH, _evaluate_arguments, _evaluate),
+    "evaluate": (
+        "measure one method on test mixtures",
+        _BENCH,
+        partial(_bench_arguments, pairs=256),
+        partial(_bench, default=(DEFAULT_METHOD,)),
+    ),
     "distance": ("distance between two sets of images", _DISTANCE, _distance_arguments, _distance),
     "ladder": ("train one flow per noise level", _LADDER, _ladder_arguments, _ladder),
     "convert": ("convert published checkpoints", _CONVERT, _convert_arguments, _convert),

@@ -23,13 +23,11 @@ TABLES: dict[str, tuple[str, str]] = {
     "gradients": ("priors", "Norm of the gradient over the noise levels"),
     "likelihoods": ("priors", "Bits per dimension of images and of separated sources"),
     "cost": ("priors", "Operations and seconds of one evaluation"),
-    "capacity": ("priors", "Networks of different size on the same mixtures"),
     "calibration": ("uncertainty", "Coverage of posterior intervals"),
     "plausibility": ("uncertainty", "Wrong mixtures reported as implausible"),
     "alphas": ("uncertainty", "Unknown mixing coefficients"),
     "counts": ("uncertainty", "Unknown number of sources"),
     "states": ("figures", "States along the annealing"),
-    "repeats": ("figures", "Several samples of the same mixtures"),
     "uncurated": ("figures", "Uncurated separations"),
 }
 """Every table and figure in the order of the report: the module in `basis.lab.tables` that computes

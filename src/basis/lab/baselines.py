@@ -119,11 +119,11 @@ class SD(Baseline):
     def _fit(self, groups: Sequence[Tensor], options: FitOptions) -> None:
         self.generators = nn.ModuleList(fit_each_group(groups, options, self._learn))
 
-    def _learn(self, images: Tensor, options: FitOptions) -> _Generator:
+    def _learn(self, images: Tensor, options: FitOptions) -> nn.Module:
         torch.manual_seed(options.seed)
         generator = torch.Generator().manual_seed(options.seed)
         _, channels, side, _ = images.shape
-        network = _Generator(channels, side, self.latent, self.width)
+        network = _generator(channels, side, self.latent, self.width)
         critic = _critic(channels, side, self.width)
         adam = torch.optim.Adam(network.parameters(), 4e-4, betas=(0.5, 0.99))
         critic_adam = torch.optim.Adam(critic.parameters(), 4e-4, betas=(0.5, 0.99))
@@ -176,22 +176,22 @@ class SD(Baseline):
         return sources, (sources.sum(dim=1) - target).square().flatten(1).sum(dim=1)
 
 
-class _Generator(nn.Module):
+def _generator(channels: int, side: int, latent: int, width: int) -> nn.Module:
     """Latents to images: a linear map to a coarse image, then two doublings."""
-
-    def __init__(self, channels: int, side: int, latent: int, width: int) -> None:
-        super().__init__()
-        self.coarse = (2 * width, side // 4, side // 4)
-        self.first = nn.Linear(latent, 2 * width * (side // 4) ** 2)
-        self.norm0 = nn.BatchNorm2d(2 * width)
-        self.conv1 = nn.Conv2d(2 * width, 4 * width, 3, padding=1)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, 4 * channels, 3, padding=1)
-
-    def forward(self, z: Tensor) -> Tensor:
-        h = F.relu(self.norm0(self.first(z).unflatten(1, self.coarse)))
-        h = F.relu(self.norm1(F.pixel_shuffle(self.conv1(h), 2)))
-        return torch.sigmoid(F.pixel_shuffle(self.conv2(h), 2))
+    coarse = (2 * width, side // 4, side // 4)
+    return nn.Sequential(
+        nn.Linear(latent, 2 * width * (side // 4) ** 2),
+        nn.Unflatten(1, coarse),
+        nn.BatchNorm2d(2 * width),
+        nn.ReLU(),
+        nn.Conv2d(2 * width, 4 * width, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, 4 * channels, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.Sigmoid(),
+    )
 
 
 def _critic(channels: int, side: int, width: int) -> nn.Module:

@@ -6,8 +6,6 @@ weights that it was computed with.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
 import json
 import time
@@ -59,7 +57,7 @@ class ResultCache:
             key: Everything the result depends on except the version, see `fingerprint`.
             compute: Called if there is no such result.
         """
-        text = json.dumps({"version": __version__} | fingerprint(key), sort_keys=True)
+        text = fingerprint({"version": __version__} | dict(key))
         digest = hashlib.sha256(f"{name} {text}".encode()).hexdigest()[:20]
         path = self.folder / f"{name}-{digest}.safetensors"
         found = None if self.fresh and path not in self._written else _read(path)
@@ -76,33 +74,23 @@ class ResultCache:
         return result
 
 
-def fingerprint(value: Any) -> Any:
-    """JSON that identifies settings, tensors, priors, networks and collections of these.
+def fingerprint(value: Any) -> str:
+    """Text that identifies settings, tensors, networks, and collections of these.
 
     A tensor is identified by the hash of its values, a network by its class, its plain attributes
-    and the hash of its weights, a dataclass by its fields.
+    and the hash of its weights, anything else by its `repr`, which for a dataclass has all fields.
     """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
+    return json.dumps(value, sort_keys=True, default=_identify)
+
+
+def _identify(value: Any) -> Any:
     if isinstance(value, Tensor):
         return _tensors({"": value})
-    if isinstance(value, Mapping):
-        return {str(name): fingerprint(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [fingerprint(entry) for entry in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    if isinstance(value, functools.partial):
-        return [value.func.__qualname__, fingerprint(value.args), fingerprint(value.keywords)]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [f.name for f in dataclasses.fields(value)]
-        return {"class": _name(value)} | {n: fingerprint(getattr(value, n)) for n in names}
     if isinstance(value, nn.Module):
-        about = {n: fingerprint(v) for n, v in vars(value).items() if _is_plain(n, v)}
-        if isinstance(value, Prior):
-            about["describe"] = fingerprint(value.describe())
-        return {"class": _name(value), "weights": weights_checksum(value)} | about
-    raise TypeError(f"{type(value).__name__} cannot be part of the key of a result")
+        plain = {n: repr(v) for n, v in vars(value).items() if _is_plain(n, v)}
+        about = value.describe() if isinstance(value, Prior) else {}
+        return [type(value).__qualname__, weights_checksum(value), plain, about]
+    return repr(value)
 
 
 def weights_checksum(network: nn.Module) -> str:
@@ -123,10 +111,6 @@ def _is_plain(name: str, value: Any) -> bool:
     # "training" depends on who ran the network last.
     plain = isinstance(value, bool | int | float | str | list | tuple)
     return plain and not name.startswith("_") and name != "training"
-
-
-def _name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _checksum(record: str, tensors: Mapping[str, Tensor]) -> str:

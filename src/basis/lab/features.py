@@ -28,7 +28,7 @@ class FeatureExtractor:
     Args:
         name: Names its distances.
         module: Images in [0, 1], (batch, channels, height, width), to features and class logits.
-        channels: Channels of its images. Gray images are repeated for a network of color images.
+        channels: Channels of its images. Grey images are repeated for a network of color images.
         batch: Images at once.
         side: Side of its images; None for any size.
     """

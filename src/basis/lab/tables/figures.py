@@ -1,4 +1,4 @@
-"""Figures of digits: four in one image, histogram, states, repeated samples, uncurated results."""
+"""Figures of digits: four in one image, histogram, states, uncurated results."""
 
 from __future__ import annotations
 
@@ -114,29 +114,6 @@ def states(ctx: Context, section: Section) -> None:
     panel = plots.trajectory_panel(mixing(truth), trajectory)
     section.add_picture("States at five of the ten noise levels", panel)
     section.evaluations, section.seconds = result.values["evaluations"], result.seconds
-
-
-def repeats(ctx: Context, section: Section) -> None:
-    """Posterior samples of the most ambiguous and the least ambiguous mixtures."""
-    prior = ctx.need("mnist")
-    count, samples = ctx.count(64, at_least=6), 4
-    truth = ctx.pairs(count).sources
-    mixing = mixings.mixture((1.0, 1.0), truth.shape[2])
-    drawn = ctx.separate(prior, truth, mixing, method="gibbs", samples=samples)
-    section.add_cost(drawn)
-    difference = disagreement(drawn.samples)
-    order = difference.argsort(descending=True).tolist()
-    for words, item in (
-        ("most ambiguous", order[0]), ("second most ambiguous", order[1]),
-        ("least ambiguous", order[-1]),
-    ):  # fmt: skip
-        title = f"{words}: samples differ by {difference[item].item():.3f} rms"
-        caption = f"Mixture {item}, the {words} of {count}"
-        samples_panel(section, caption, truth[item], drawn.samples[item], mixing, title)
-    section.text.append(
-        f"{samples} posterior samples of each of {count} mixtures. All reproduce the mixture; a "
-        "mixture whose samples differ has several modes."
-    )
 
 
 def uncurated(ctx: Context, section: Section) -> None:

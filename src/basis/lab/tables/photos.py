@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -37,8 +35,6 @@ SAMPLE: dict[str, Any] = {"method": 200, "estimate": "sample"}
 VIVID = 1.15
 """Factor of colors in the table of colorization; chosen on the first 512 test photos."""
 
-_PRIORS = (("cifar10", "score network", 1024, 10_000), ("cifar10-glow", "Glow", 256, 256))
-# names, titles, and mixtures of the full and of the largest version
 _LARGEST = 5000  # mixtures of the largest version: as many sources as CIFAR-10 has test photos
 
 _NOTE = (
@@ -46,7 +42,7 @@ _NOTE = (
     "EfficientNet-Lite0; the paper's FID is the same with another network, so that ratios can be "
     "compared and values cannot. It falls with the number of images: compare rows of one number. "
     "The ratio is to “{trivial}” of the same number, which needs no prior; “progress” is the "
-    "fraction of the way from there to “test photos”, the true {what}, which are among the test "
+    "fraction of the way from there to “test photos”, the true sources, which are among the test "
     "photos that all are compared with. The kernel distance (in thousandths) is unbiased: it does "
     "not fall with the number of images. “Gain” is in PSNR over “{trivial}”, mixture by mixture."
 )
@@ -56,81 +52,48 @@ _HEADER = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _References:
-    """What the rows with one number of mixtures are compared with."""
-
-    trivial: Distances | None
-    photos: Distances | None
-    psnr: Tensor
-
-
-@dataclass
 class PhotoRows:
-    """Rows of a table, in groups with the same number of mixtures, the largest first.
+    """Rows of a table of photos, of which the first two are the test photos and a baseline.
 
-    A group begins with the test photos and the trivial baseline.
-
-    Attributes:
+    Args:
         ctx: Feature network and cache.
-        trivial: Name and images of the trivial baseline, (count, k, channels, height, width).
+        name, images: The trivial baseline, (count, k, channels, height, width).
         truth: The sources that are mixed, of the same shape.
         paper: What the paper prints for the trivial baseline.
     """
 
-    ctx: Context
-    trivial: tuple[str, Tensor]
-    truth: Tensor
-    paper: str = ""
-    _groups: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
-    _references: dict[int, _References] = field(default_factory=dict)
+    def __init__(
+        self, ctx: Context, name: str, images: Tensor, truth: Tensor, paper: str = ""
+    ) -> None:
+        self.ctx, self.name, self.truth = ctx, name, truth
+        self.rows: list[tuple[str, ...]] = []
+        self.psnr = _psnr(images, truth)
+        self.best = distances(ctx, "test photos", truth, ctx.photos)
+        self.trivial = distances(ctx, name, images, ctx.photos)
+        count = f"{len(truth):,}"
+        self.rows.append(("test photos", *self._cells(self.best), "", "", count, ""))
+        trivial = self._cells(self.trivial)
+        self.rows.append((name, *trivial, mean_and_error(self.psnr), "", count, paper))
 
     def add(self, title: str, sources: Tensor, paper: str = "") -> None:
-        """Adds a row for the sources of the first mixtures, (count, k, channels, height, width)."""
-        count = len(sources)
-        references = self._group(count)
-        psnr = _psnr(sources, self.truth[:count])
-        found = distances(self.ctx, title, sources, self.ctx.photos)
-        cells = (*_cells(found, references), mean_and_error(psnr))
-        cells += (mean_and_error(psnr - references.psnr),)
-        self._groups[count].append((title, *cells, f"{count:,}", paper))
-
-    def add_missing(self, title: str, count: int, paper: str = "") -> None:
-        """Adds a row for a prior that does not exist."""
-        self._group(count)
-        self._groups[count].append((title, "no prior", *("",) * (len(_HEADER) - 3), paper))
+        """Adds a row for sources of the shape of the truth."""
+        psnr = _psnr(sources, self.truth)
+        cells = self._cells(distances(self.ctx, title, sources, self.ctx.photos))
+        quality = mean_and_error(psnr), mean_and_error(psnr - self.psnr)
+        self.rows.append((title, *cells, *quality, f"{len(sources):,}", paper))
 
     def table(self) -> Table:
         """All rows."""
-        ordered = sorted(self._groups, reverse=True)
-        return Table(_HEADER, [row for count in ordered for row in self._groups[count]])
+        return Table(_HEADER, self.rows)
 
-    def _group(self, count: int) -> _References:
-        """The references of a group, whose first two rows are added if it is new."""
-        if count in self._references:
-            return self._references[count]
-        name, images = self.trivial
-        truth, images = self.truth[:count], images[:count]
-        photos = distances(self.ctx, "test photos", truth, self.ctx.photos)
-        trivial = distances(self.ctx, name, images, self.ctx.photos)
-        psnr = _psnr(images, truth)
-        references = self._references[count] = _References(trivial, photos, psnr)
-        paper, number = self.paper if count == len(self.truth) else "", f"{count:,}"
-        self._groups[count] = [
-            ("test photos", *_cells(photos, references), "", "", number, ""),
-            (name, *_cells(trivial, references), mean_and_error(psnr), "", number, paper),
-        ]
-        return references
-
-
-def _cells(found: Distances | None, references: _References) -> tuple[str, ...]:
-    """Distance, ratio, progress, kernel distance and class score."""
-    if found is None or references.trivial is None or references.photos is None:
-        return (f"{NETWORK} is not installed", "", "", "", "")
-    trivial, best = references.trivial.frechet, references.photos.frechet
-    ratio = f"{found.frechet / trivial:.2f}" if trivial else ""
-    progress = f"{(trivial - found.frechet) / (trivial - best):.0%}" if trivial != best else ""
-    return (f"{found.frechet:.3g}", ratio, progress, found.kernel_cell(), found.score_cell())
+    def _cells(self, found: Distances | None) -> tuple[str, ...]:
+        """Distance, ratio, progress, kernel distance and class score."""
+        if found is None or self.trivial is None or self.best is None:
+            return (f"{NETWORK} is not installed", "", "", "", "")
+        trivial, best = self.trivial.frechet, self.best.frechet
+        ratio = f"{found.frechet / trivial:.2f}" if trivial else ""
+        progress = f"{(trivial - found.frechet) / (trivial - best):.0%}" if trivial != best else ""
+        return (f"{found.frechet:.3g}", ratio, progress, found.kernel_cell(), found.score_cell())
 
 
 def _psnr(sources: Tensor, truth: Tensor) -> Tensor:
@@ -157,104 +120,59 @@ def mixed_photos(
     truth = ctx.pairs(count, protocol=protocol, data=ctx.photos).sources
     mixing = mixings.mixture((0.5, 0.5), truth.shape[2])
     average = mixing(truth)[:, None].expand_as(truth)
-    return PhotoRows(ctx, ("mixture / 2", average), truth, PAPER[protocol]["trivial"]), mixing
+    return PhotoRows(ctx, "mixture / 2", average, truth, PAPER[protocol]["trivial"]), mixing
 
 
-def photo_table(ctx: Context, section: Section, protocol: Protocol) -> None:
-    """PSNR and distances of separated photos."""
+def photo_table(
+    ctx: Context, section: Section, protocol: Protocol, title: str, settings: dict[str, Any]
+) -> None:
+    """PSNR and distances of separated photos; guided by a weaker prior if they are samples."""
     if not has_photos(ctx, section):
         return
+    prior = ctx.need("cifar10")
+    if settings["estimate"] == "sample":
+        prior = prior.autoguide(ctx.need("cifar10-small"))
     rows, mixing = mixed_photos(ctx, protocol)
     if protocol == "split":
         other = baseline_result(ctx, "nes", protocol, ctx.photos)
         section.add_cost(other)
         rows.add(other.title, other.sources)
-    prior_rows(
-        ctx, section, rows, mixing, PAPER[protocol], lambda prior: PHOTOS, "sources of the mixtures"
-    )
-    section.settings = {"data": ctx.photos, "protocol": protocol}
-
-
-cifar_agnostic = partial(photo_table, protocol="agnostic")
-cifar_split = partial(photo_table, protocol="split")
-
-
-def sample_table(ctx: Context, section: Section, protocol: Protocol) -> None:
-    """Distances of one posterior sample of every mixture."""
-    if not has_photos(ctx, section):
-        return
-    rows, mixing = mixed_photos(ctx, protocol)
-    prior, weaker = ctx.need("cifar10"), ctx.prior("cifar10-small")
-    guided = prior if weaker is None else prior.autoguide(weaker)
-    done = ctx.separate(guided, rows.truth, mixing, **SAMPLE)
-    section.add_cost(done)
-    rows.add("ours, one sample of each", done.sources, PAPER[protocol]["cifar10"])
+    add_prior(ctx, section, rows, prior, mixing, title, settings, PAPER[protocol]["cifar10"])
     section.tables.append(rows.table())
-    section.text.append(_NOTE.format(trivial="mixture / 2", what="sources of the mixtures"))
-    shown = min(8, len(rows.truth))
-    section.add_panel(
-        "Uncurated samples", rows.truth[:shown], done.sources[:shown], mixing,
-        title=f"the first {shown}, one sample of each",
-    )  # fmt: skip
-    section.settings = {"data": ctx.photos, "protocol": protocol, **SAMPLE}
-    if weaker is not None:
-        section.settings["autoguidance"] = weaker.name
+    section.settings = {"data": ctx.photos, "protocol": protocol, **settings}
 
 
-cifar_agnostic_samples = partial(sample_table, protocol="agnostic")
-cifar_split_samples = partial(sample_table, protocol="split")
-
-
-def prior_rows(
+def add_prior(
     ctx: Context,
     section: Section,
     rows: PhotoRows,
+    prior: Prior,
     mixing: Mixing,
-    printed: dict[str, str],
-    settings: Callable[[Prior], dict[str, Any]],
-    what: str,
-    derived: Callable[[Tensor], dict[str, Tensor]] = lambda sources: {},
-) -> list[tuple[Prior, str]]:
-    """Adds the table and pictures of every prior of photos.
-
-    Args:
-        rows: The rows of the table so far.
-        mixing: How the sources of the rows are mixed.
-        printed: The paper's figures.
-        settings: The arguments of `separate` for a prior.
-        what: What the note calls the true sources.
-        derived: Further rows made from the sources of a prior, by what their titles add.
-
-    Returns:
-        The priors that exist, with their titles.
-    """
-    used, residual = [], 0.0
-    for name, title, full, at_most in _PRIORS:
-        count = min(ctx.count(full, at_most=at_most), len(rows.truth))
-        prior, paper = ctx.prior(name), printed.get(name, "")
-        if prior is None:
-            rows.add_missing(f"ours, {title}", count, paper)
-            continue
-        used.append((prior, title))
-        truth = rows.truth[:count]
-        done = ctx.separate(prior, truth, mixing, **settings(prior))
-        section.add_cost(done)
-        residual = max(residual, done.residual.max().item())
-        rows.add(f"ours, {title}", done.sources, paper)
-        for added, sources in derived(done.sources).items():
-            rows.add(f"ours, {title}, {added}", sources, paper)
-        shown = min(8, count)
-        section.add_panel(
-            f"Uncurated, {title}", truth[:shown], done.sources[:shown], mixing,
-            title=f"the first {shown}, {title}",
-        )  # fmt: skip
-    section.tables.append(rows.table())
+    title: str,
+    settings: dict[str, Any],
+    paper: str,
+) -> Tensor:
+    """Adds the row, a picture and the note of a separation; returns its sources."""
+    done = ctx.separate(prior, rows.truth, mixing, **settings)
+    section.add_cost(done)
+    rows.add(title, done.sources, paper)
+    shown = min(8, len(rows.truth))
+    section.add_panel(
+        "Uncurated", rows.truth[:shown], done.sources[:shown], mixing,
+        title=f"the first {shown}, {title}",
+    )  # fmt: skip
     section.text.append(
-        f"{_NOTE.format(trivial=rows.trivial[0], what=what)} The largest residual of any mixture "
-        f"is {255 * residual:.2f} of an 8-bit step."
+        f"{_NOTE.format(trivial=rows.name)} The largest residual of any mixture is "
+        f"{255 * done.residual.max().item():.2f} of an 8-bit step."
     )
-    return used
+    return done.sources
 
+
+_mean = partial(photo_table, title="ours, posterior mean", settings=PHOTOS)
+_sample = partial(photo_table, title="ours, one sample of each", settings=SAMPLE)
+cifar_agnostic, cifar_split = partial(_mean, protocol="agnostic"), partial(_mean, protocol="split")
+cifar_agnostic_samples = partial(_sample, protocol="agnostic")
+cifar_split_samples = partial(_sample, protocol="split")
 
 _METHODS: tuple[dict[str, Any], ...] = (
     {"method": "fast"},
@@ -282,39 +200,32 @@ def photo_methods(ctx: Context, section: Section) -> None:
     section.text.append(
         "Two goals. PSNR measures how close the sources are to the truth; a mean of several modes "
         "is closer than any one mode. The distances measure how much the sources look like photos, "
-        "which a blurred mean does not. " + _NOTE.format(trivial="mixture / 2", what="sources")
+        "which a blurred mean does not. " + _NOTE.format(trivial="mixture / 2")
     )
     section.settings = {"data": ctx.photos}
 
 
-def _coloring(prior: Prior) -> dict[str, Any]:
-    return {"method": color_sampler(prior)}
-
-
 def colorization(ctx: Context, section: Section) -> None:
-    """Distances of colorized gray photos, and several colorizations of the same photos."""
+    """Distances of colorized grey photos, and several colorizations of the same photos."""
     if not has_photos(ctx, section):
         return
+    prior = ctx.need("cifar10")
     images = load_images(ctx.photos, "test", root=ctx.root)
     count = min(ctx.count(1024, at_most=10_000), len(images))
     truth = images.floats(torch.arange(count))[:, None]
     mixing = mixings.grey()
     grey = mixing(truth)[:, None].expand_as(truth)
-    rows = PhotoRows(ctx, ("gray photos", grey), truth, PAPER["grey"]["trivial"])
-
-    def vivid(sources: Tensor) -> dict[str, Tensor]:
-        seen = grey[: len(sources), :, :1]
-        return {f"colors x {VIVID}": add_colors(seen, VIVID * (sources - seen))}
-
-    used = prior_rows(ctx, section, rows, mixing, PAPER["grey"], _coloring, "photos", vivid)
+    rows = PhotoRows(ctx, "grey photos", grey, truth, PAPER["grey"]["trivial"])
+    settings, paper = {"method": color_sampler(prior)}, PAPER["grey"]["cifar10"]
+    found = add_prior(ctx, section, rows, prior, mixing, "ours", settings, paper)
+    vivid = add_colors(grey[:, :, :1], VIVID * (found - grey[:, :, :1]))
+    rows.add(f"ours, colors x {VIVID}", vivid, paper)
+    section.tables.append(rows.table())
     shown = min(4, len(truth))
-    for prior, title in used:
-        many = ctx.separate(prior, truth[:shown], mixing, samples=5, **_coloring(prior))
-        section.add_cost(many)
-        columns = torch.cat([grey[:shown], many.samples[:, :, 0], truth[:shown]], dim=1)
-        titles = ["gray", *(f"{i + 1}" for i in range(many.samples.shape[1])), "truth"]
-        picture = plots.pictures_panel(
-            columns, titles, title=f"five colorizations of each, {title}"
-        )
-        section.add_picture(f"Several colorizations, {title}", picture)
+    many = ctx.separate(prior, truth[:shown], mixing, samples=5, **settings)
+    section.add_cost(many)
+    columns = torch.cat([grey[:shown], many.samples[:, :, 0], truth[:shown]], dim=1)
+    titles = ["grey", *(f"{i + 1}" for i in range(5)), "truth"]
+    picture = plots.pictures_panel(columns, titles, title="five colorizations of each")
+    section.add_picture("Several colorizations", picture)
     section.settings = {"data": ctx.photos}

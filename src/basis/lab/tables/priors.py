@@ -1,4 +1,4 @@
-"""Measurements of priors: gradients, likelihoods, cost, and size of the network."""
+"""Measurements of priors: gradients, likelihoods and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from basis._check import value_scale
 from basis.errors import BasisError
-from basis.lab.bench import measure_quality
 from basis.lab.cache import CachedResult
 from basis.lab.context import Context
 from basis.lab.report import Section, mean_and_error
@@ -201,7 +200,7 @@ def likelihoods(ctx: Context, section: Section) -> None:
     )
 
 
-# Cost and capacity
+# Cost
 
 
 @dataclass(frozen=True)
@@ -287,39 +286,3 @@ def cost(ctx: Context, section: Section) -> None:
     )  # fmt: skip
     section.tables.append(Table(header, rows))
     section.text.append(f"One image at a time on {ctx.device}, {torch.get_num_threads()} threads.")
-
-
-def capacity(ctx: Context, section: Section) -> None:
-    """Networks of different size on the same mixtures: choose them with --prior."""
-    pairs = ctx.pairs(ctx.count(64))
-    method = 24 if ctx.miniature else ctx.method or "fast"
-    rows = []
-    for prior in sorted(
-        ctx.need_chosen("mnist"), key=lambda p: sum(w.numel() for w in p.parameters())
-    ):
-        quality = measure_quality(method, prior, pairs, seed=ctx.seed)[0]
-        section.seconds += quality.seconds * quality.count
-        section.evaluations += round(quality.evaluations * quality.count)
-        training = prior.card.training if prior.card is not None else {}
-        errors: Mapping[float, float] = prior.errors or {}
-        seen, hours = training.get("images_seen"), training.get("hours")
-        rows.append(
-            (
-                prior.name,
-                f"{evaluation_cost(prior, repeats=1).flops / 1e9:.2f}",
-                f"{sum(p.numel() for p in prior.parameters()):,}",
-                "?" if seen is None else f"{seen:,}",
-                "?" if hours is None else f"{hours:.2f}",
-                *(f"{errors[s]:.4f}" if s in errors else "" for s in (0.1, 0.4)),
-                f"{quality.mean:.2f} ± {quality.stderr:.2f}",
-                f"{quality.seconds:.2f}",
-            )
-        )
-    header = (
-        "prior", "GFLOP", "parameters", "images seen", "hours", "error / σ² at 0.1",
-        "error / σ² at 0.4", f"{method}, dB", "seconds per mixture",
-    )  # fmt: skip
-    section.tables.append(Table(header, rows))
-    section.text.append(
-        f"{len(pairs.sources)} mixtures of 2; held-out denoising errors are those of the cards."
-    )
