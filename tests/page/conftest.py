@@ -32,6 +32,7 @@ def start_page(tmp_path_factory, cache):
         )
         listening = socket.socket()
         listening.bind(("127.0.0.1", 0))
+        listening.listen()
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
         )

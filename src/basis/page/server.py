@@ -168,6 +168,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen()
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise BasisError(
