@@ -30,7 +30,7 @@ def start_page(tmp_path_factory, cache):
         app = make_app(
             Limits(**{"runs": 1, "samples": 2, **limits}), password, tmp_path_factory.mktemp("page")
         )
-        listening = socket.socket()
+        listening = socket.socket(proto=socket.IPPROTO_TCP)
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         server = uvicorn.Server(

@@ -165,7 +165,8 @@ def _listen(host: str, port: int) -> socket.socket:
     """A bound socket; an error if the port is taken."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family)
+        # If the protocol is given, asyncio sends small answers without delay.
+        listening = socket.socket(family, proto=socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen()

@@ -197,6 +197,8 @@ class Run:
         frames: The frames so far.
         result: The result, or None if there is none (yet).
         message: Why there is no result.
+        step, steps: Steps done, and in total.
+        seconds: The time it has taken.
     """
 
     def __init__(
@@ -210,12 +212,11 @@ class Run:
         self.frames: list[Frame] = []
         self.result: Result | None = None
         self.message = ""
-        self.step = self.steps = 0
+        self.step, self.steps, self.seconds = 0, 0, 0.0
         self.started = self._watched = time.monotonic()
         self._earlier = 0  # steps of stages that have ended
         self._drawing = 0.0  # seconds used for frames
-        self._ended = 0.0
-        self._stop, self._news = threading.Event(), threading.Condition()
+        self._stop, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True, name="separation")
 
     def start(self) -> Run:
@@ -232,26 +233,12 @@ class Run:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    @property
-    def seconds(self) -> float:
-        """The time since the start, or until the end."""
-        return (self._ended or time.monotonic()) - self.started
-
-    def watch(self, every: float = 0.1) -> Iterator[int]:
-        """Yields the number of frames when there are new ones, and every second, until the end.
-
-        Args:
-            every: The least number of seconds between two values.
-        """
-        shown = 0
-        while not self._ended:
-            with self._news:
-                self._watched = time.monotonic()
-                if len(self.frames) == shown and not self._ended:
-                    self._news.wait(timeout=1.0)
-                shown = len(self.frames)
-            yield shown
-            time.sleep(every)
+    def watch(self, every: float = 0.2) -> Iterator[None]:
+        """Yields every so many seconds until the run ends."""
+        while not self._ended.is_set():
+            self._watched = time.monotonic()
+            yield
+            self._ended.wait(every)
 
     def _work(self) -> None:
         if self.threads is not None:  # torch keeps this setting for each thread
@@ -266,9 +253,8 @@ class Run:
         except Exception as error:  # shown on the page, which stays usable
             self.message = f"the separation failed ({type(error).__name__}: {error})"
         finally:
-            with self._news:
-                self._ended = time.monotonic()
-                self._news.notify_all()
+            self.seconds = time.monotonic() - self.started
+            self._ended.set()
 
     def _check(self) -> None:
         """Ends the separation if it was stopped or has reached a limit."""
@@ -286,6 +272,7 @@ class Run:
     def _on_step(self, progress: Progress) -> None:
         if progress.done < self.step - self._earlier:  # another stage has begun
             self._earlier = self.steps
+        self.seconds = time.monotonic() - self.started
         self.step = self._earlier + progress.done
         self.steps = self._earlier + progress.total
         self._check()
@@ -300,9 +287,7 @@ class Run:
             clean = self.task.denoise(states.flatten(0, 1), progress.sigma).view_as(states)
             frame = Frame(self.step, self.steps, progress.sigma, pixels(states), pixels(clean))
             self._drawing += time.monotonic() - begun
-            with self._news:
-                self.frames.append(frame)
-                self._news.notify_all()
+            self.frames.append(frame)
 
 
 def pixels(x: Tensor) -> Tensor:
