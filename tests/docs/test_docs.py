@@ -204,9 +204,10 @@ def test_the_contributed_table_is_computed(contributed, monkeypatch, tmp_path):
 
 
 def commands() -> list[str]:
-    """Every command shown in the documentation."""
+    """Every command shown in the documentation or run by make."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, CONTRIBUTING])
-    return sorted(set(COMMAND.findall(text)))
+    makefile = re.findall(r"\$\(BIN\)/(basis .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    return sorted({*COMMAND.findall(text), *makefile})
 
 
 @pytest.mark.parametrize("line", commands())
