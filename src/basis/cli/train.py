@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
         args.data,
         out=out,
         device=args.device or "auto",
-        compiled=args.compile,
+        compile=args.compile,
         **{name: getattr(args, name) for name in names},
         **settings,
     )

@@ -120,7 +120,7 @@ def train_ladder(
                 models[sigma] = below
             seconds += trainer.seconds
         if processes.first:
-            plot_bits({"ladder": bits}, folder / "bits.png")
+            plot_bits(bits, folder / "bits.png")
             ladder = Ladder(models)
             card = {
                 "name": name or folder.resolve().name,
@@ -145,13 +145,9 @@ def train_ladder(
         return load_prior(folder, device=device)
 
 
-def plot_bits(curves: dict[str, dict[float, float]], path: str | Path) -> Path:
-    """Bits per dimension over noise levels, a curve per model (0 is drawn at the left edge)."""
+def plot_bits(bits: dict[float, float], path: Path) -> Path:
+    """Bits per dimension over noise levels (0 is drawn at the left edge)."""
     figure, (axes,) = new_figure(6, 4)
-    for name, curve in curves.items():
-        levels = sorted(curve)
-        x = [max(level, 0.004) for level in levels]
-        axes.plot(x, [curve[level] for level in levels], "o-", ms=4, lw=1.3, label=name)
+    axes.plot([max(sigma, 0.004) for sigma in bits], list(bits.values()), "o-", ms=4, lw=1.3)
     axes.set(xscale="log", xlabel="σ (leftmost: noiseless)", ylabel="held-out bits per dimension")
-    axes.legend(frameon=False, fontsize=9)
     return save_figure(figure, path)

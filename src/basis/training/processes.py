@@ -124,7 +124,7 @@ def stoppable(folder: Path) -> Iterator[None]:
         except KeyboardInterrupt as error:
             where = f"{error}; " if str(error) else ""
             raise KeyboardInterrupt(
-                f"stopped: {where}the state is saved in {folder}; repeat the same to continue"
+                f"stopped: {where}the state is saved in {folder}; run the same again to continue"
             ) from None
 
 

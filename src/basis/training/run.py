@@ -68,7 +68,7 @@ def train(
     energy_pairs: int = 64,
     root: str | Path | None = None,
     device: torch.device | str = "auto",
-    compiled: bool = False,
+    compile: bool = False,
     progress: Report = True,
     **settings: Any,
 ) -> Prior:
@@ -107,7 +107,7 @@ def train(
             energies, at most one for 64 images seen; 0 for none.
         root: The data root, in which data and priors are found by name.
         device: Where to compute; "auto" is a GPU if there is one.
-        compiled: Whether steps run through torch.compile: a slow start, then faster for networks of
+        compile: Whether steps run through torch.compile: a slow start, then faster for networks of
             more than about half a GFLOP per image.
         progress: Whether to show a progress bar with the time left (or lines, without a terminal);
             or a function that is called with each row of the log, a dictionary with `step`,
@@ -175,7 +175,7 @@ def train(
             sigmas=sigmas,
             objective=objective,
             device=device,
-            compiled=compiled,
+            compile=compile,
         )
         shown = progress is True and processes.first
         if trainer.step and not trainer.finished and shown:

@@ -85,7 +85,7 @@ class Trainer:
         sigmas: How noise levels are drawn.
         objective: The loss; the denoising error by default.
         device: Where to compute.
-        compiled: Whether steps run through torch.compile, which needs a C++ compiler and starts
+        compile: Whether steps run through torch.compile, which needs a C++ compiler and starts
             slowly; large networks then train faster.
 
     Attributes:
@@ -106,7 +106,7 @@ class Trainer:
         sigmas: SigmaDraw | None = None,
         objective: Objective | None = None,
         device: torch.device | str = "cpu",
-        compiled: bool = False,
+        compile: bool = False,
     ) -> None:
         check_values(images)
         scale = noise_scale(images)
@@ -114,7 +114,7 @@ class Trainer:
         self.processes = Processes()
         self.device = self.processes.device(torch.device(device))
         self.model = channels_last(model.to(self.device))
-        self.called: Any = torch.compile(self.model) if compiled else self.model
+        self.called: Any = torch.compile(self.model) if compile else self.model
         self.images, self.held_out, self.labels = images, held_out, labels
         self.classes = 0 if labels is None else int(model.network.config.classes)  # type: ignore[union-attr, arg-type]
         self.about = about or {}
