@@ -97,7 +97,7 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, capsys, command):
     words = {
         "train": ["train", "sample", "--widths", "8", "--blocks", "1",
                   "--images", "16", "--held-out", "64", "--variance-images", "0"],
-        "ladder": ["ladder", "--data", "sample", "--size", "8", "--first", "8", "--each", "8",
+        "ladder": ["lab", "ladder", "--data", "sample", "--size", "8", "--first", "8", "--each", "8",
                    "--held-out", "64", "--width", "4", "--depth", "1"],
     }[command]  # fmt: skip
     code = (
@@ -114,7 +114,8 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, capsys, command):
         assert holder.stdout.readline() == "held\n"
         before = sorted(os.listdir(out))
         assert main([*words, "--out", str(out)]) == 2
-        assert str(out) in capsys.readouterr().err.splitlines()[-1]
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert str(out) in error and "in use" in error
         assert sorted(os.listdir(out)) == before
     finally:
         holder.kill()
