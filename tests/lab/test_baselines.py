@@ -45,8 +45,8 @@ def test_average_is_the_mixture_divided(task):
     ("method", "gain"),
     [
         (NMF(parts=8), 6.0),
-        (Regression(images=24_000, batch=64), 6.0),
-        (NES(supervised=True, images=24_000, batch=64), 6.0),
+        (Regression(images=14_000, batch=64), 4.0),
+        (NES(supervised=True, images=14_000, batch=64), 4.0),
         (NES(rounds=2, images=30_000, batch=64, mixtures=1000), 3.0),
         pytest.param(
             SD(latent=16, width=16, images=60_000, starts=8, steps=150), 0.5, marks=pytest.mark.slow

@@ -6,7 +6,6 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from basis._mix import GROUPS, Protocol
 from basis.errors import BasisError
 from basis.lab.baseline import Average, Baseline, FitOptions, fit_each_group
 from basis.lab.cache import CachedResult
-from basis.lab.context import Context
+from basis.lab.context import Context, Separated
 from basis.nn.unet import UNet, UNetConfig
 from basis.signals.datasets import load_images
 from basis.training.muon import Muon
@@ -392,28 +391,10 @@ BASELINES: dict[str, Callable[[], Baseline]] = {
 """Every baseline by name."""
 
 
-@dataclass(frozen=True)
-class BaselineResult:
-    """How a baseline separated the mixtures of a table.
-
-    Attributes:
-        title: The baseline's name in a table.
-        sources: (count, k, channels, *size).
-        psnr, evaluations: Of each mixture, (count,); a baseline evaluates no prior.
-        seconds: Of fit and separation.
-    """
-
-    title: str
-    sources: Tensor
-    psnr: Tensor
-    evaluations: Tensor
-    seconds: float
-
-
 def baseline_result(
     ctx: Context, name: str, protocol: Protocol, data: str | None = None
-) -> BaselineResult:
-    """Fits a baseline and separates the test mixtures of a protocol with it."""
+) -> tuple[str, Separated]:
+    """Fits a baseline and separates the test mixtures of a protocol: its title and the result."""
     method = BASELINES[name]()
     data = data or ctx.data
     truth = ctx.pairs(ctx.count(method.measured), protocol=protocol, data=data).sources
@@ -438,4 +419,5 @@ def baseline_result(
     key |= {"images": ctx.hash_of(images.images)}
     found = ctx.cached(f"baseline-{name}", key, compute)
     sources, psnr = found.tensors["sources"].float(), found.tensors["psnr"]
-    return BaselineResult(method.title, sources, psnr, torch.zeros(len(psnr)), found.seconds)
+    none = torch.zeros(len(psnr))  # a baseline evaluates no prior
+    return method.title, Separated(sources, psnr, none, none, torch.empty(0), found.seconds)

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from basis._version import __version__
 from basis.errors import BasisError, markdown_code
 from basis.files import folder_lock, write_text
 from basis.lab import TABLES
-from basis.lab.context import Context, MissingRequirement
+from basis.lab.context import Context, MissingRequirement, Separated
 from basis.mixings.mixing import Mixing
 from basis.plots.charts import Table
 
@@ -32,13 +32,6 @@ SIZES = {"quick": 0.03, "full": 1.0, "whole": 10.0}
 
 With "whole", tables of photos measure as many images as the test set has; others are as "full".
 """
-
-
-class _HasCost(Protocol):
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def evaluations(self) -> Tensor: ...
 
 
 @dataclass
@@ -83,7 +76,7 @@ class Section:
         panel = plots.separation_panel(mixing(truth), sources, mixing, truth=truth, **options)
         self.add_picture(caption, panel)
 
-    def add_cost(self, done: _HasCost) -> None:
+    def add_cost(self, done: Separated) -> None:
         """Adds the seconds and evaluations of a computation."""
         self.seconds += done.seconds
         self.evaluations += int(done.evaluations.sum())

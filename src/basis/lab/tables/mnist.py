@@ -11,7 +11,7 @@ from basis import metrics, mixings
 from basis._mix import Protocol
 from basis.errors import BasisError
 from basis.lab.baselines import BASELINES, baseline_result
-from basis.lab.context import Context
+from basis.lab.context import Context, Separated
 from basis.lab.report import Section, mean_and_error, percentage
 from basis.plots.charts import Table
 from basis.samplers import Basis, Gibbs
@@ -78,7 +78,7 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
     reasons: list[str] = []
     residual = 0.0
 
-    def row(title: str, name: str, done: Any, evaluations: str = "") -> None:
+    def row(title: str, name: str, done: Separated, evaluations: str = "") -> None:
         section.add_cost(done)
         like = similarity(done.sources, truth[: len(done.sources)])
         count, paper = f"{len(done.psnr):,}", printed.get(name, "")
@@ -90,11 +90,11 @@ def psnr_table(ctx: Context, section: Section, protocol: Protocol) -> None:
         if protocol == "agnostic" and name.startswith("nes"):
             continue  # it needs a known and an unknown kind of source
         try:
-            found = baseline_result(ctx, name, protocol)
+            title, found = baseline_result(ctx, name, protocol)
         except BasisError as error:  # a package is not installed
             rows.append((BASELINES[name]().title, str(error), "", "", printed.get(name, ""), ""))
             continue
-        row(found.title, name, found)
+        row(title, name, found)
     measured = [(*settings, "mnist") for settings in METHODS_MEASURED]
     if protocol == "agnostic":  # the paper measures its flows on these pairs only
         measured += [(*settings, "mnist-glow") for settings in _FLOW]

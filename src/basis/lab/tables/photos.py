@@ -134,9 +134,9 @@ def photo_table(
         prior = prior.autoguide(ctx.need("cifar10-small"))
     rows, mixing = mixed_photos(ctx, protocol)
     if protocol == "split":
-        other = baseline_result(ctx, "nes", protocol, ctx.photos)
+        name, other = baseline_result(ctx, "nes", protocol, ctx.photos)
         section.add_cost(other)
-        rows.add(other.title, other.sources)
+        rows.add(name, other.sources)
     add_prior(ctx, section, rows, prior, mixing, title, settings, PAPER[protocol]["cifar10"])
     section.tables.append(rows.table())
     section.settings = {"data": ctx.photos, "protocol": protocol, **settings}

@@ -1,11 +1,10 @@
-"""Are intervals, plausibility, and estimated mixing coefficients and numbers of sources right?"""
+"""Calibration of intervals, plausibility, and estimated alphas and numbers of sources."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,10 +16,9 @@ from basis._sample import sample
 from basis.errors import BasisError
 from basis.lab.context import Context, MissingRequirement, separate_with
 from basis.lab.report import Section
-from basis.lab.tables.priors import add_figure
 from basis.mixings.mixing import Mixing
 from basis.mixings.per_item import PerItemMixing
-from basis.plots.charts import COLORS, Table, new_figure, save_figure
+from basis.plots.charts import Table
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.prior import Prior
 from basis.result import Result
@@ -30,7 +28,6 @@ from basis.signals.datasets import load_images
 
 LEVELS = (0.5, 0.7, 0.8, 0.9, 0.95)
 """Nominal levels of the intervals that are measured."""
-_BINS = 6  # of predicted standard deviations
 _SIDE = 6  # of the textures of the exact posteriors
 
 
@@ -40,20 +37,17 @@ class Calibration:
 
     Attributes:
         name: What was measured.
-        mixtures, samples, values: Mixtures, samples of each, and values that were counted.
+        mixtures, samples: Mixtures, and samples of each.
         covered: Fraction of the true values in the intervals of `LEVELS`.
         error, predicted: Root mean square of the error of the mean, and of the predicted error.
-        bins: Predicted error and error, over values of similar predicted error.
     """
 
     name: str
     mixtures: int
     samples: int
-    values: int
     covered: tuple[float, ...]
     error: float
     predicted: float
-    bins: tuple[tuple[float, float], ...]
 
 
 def calibration_of(
@@ -83,12 +77,8 @@ def calibration_of(
         inside = (truth >= low - tolerance) & (truth <= high + tolerance)
         covered.append(inside[counted].double().mean().item())
     off, wide = (truth - mean)[counted].double(), predicted[counted].double()
-    parts = wide.argsort().tensor_split(_BINS)
-    bins = tuple((_rms(wide[part]), _rms(off[part])) for part in parts if len(part))
     samples = result.samples.shape[1]
-    return Calibration(
-        name, len(truth), samples, int(counted.sum()), tuple(covered), _rms(off), _rms(wide), bins
-    )
+    return Calibration(name, len(truth), samples, tuple(covered), _rms(off), _rms(wide))
 
 
 def _rms(x: Tensor) -> float:
@@ -140,24 +130,6 @@ def _texture(length: float) -> GaussianMixture:
     return GaussianMixture(torch.zeros(1, 1, _SIDE, _SIDE, dtype=torch.float64), covariance[None])
 
 
-def plot_calibration(rows: Sequence[Calibration], path: str | Path) -> Path:
-    """Coverage against the nominal level, and error against predicted error."""
-    figure, (left, right) = new_figure(10, 4, 2)
-    left.plot([0.4, 1], [0.4, 1], color="0.7", lw=1)
-    for number, row in enumerate(rows):
-        # Once all colors are used, lines are dashed.
-        color, line = COLORS[number % len(COLORS)], "o-" if number < len(COLORS) else "s--"
-        left.plot(LEVELS, row.covered, line, ms=4, lw=1.3, color=color, label=row.name)
-        wide, off = zip(*row.bins, strict=True)
-        right.plot(wide, off, line, ms=4, lw=1.3, color=color)
-    ends = right.get_xlim()
-    right.plot(ends, ends, color="0.7", lw=1)
-    left.set(xlabel="nominal", ylabel="truth in the interval")
-    right.set(xlabel="predicted error", ylabel="error of the mean", xscale="log", yscale="log")
-    left.legend(frameon=False, fontsize=8)
-    return save_figure(figure, path)
-
-
 def calibration(ctx: Context, section: Section) -> None:
     """Coverage of posterior intervals, with exact posteriors and on test mixtures."""
     priors = ctx.need_chosen("mnist")
@@ -177,7 +149,6 @@ def calibration(ctx: Context, section: Section) -> None:
         if result.std is not None and result.std.max() >= 0.02:
             name = f"{name}, values with a std of 0.02 or more"
             rows.append(calibration_of(name, truth, result, at_least=0.02, tolerance=half))
-    add_figure(section, "Coverage and errors", lambda path: plot_calibration(rows, path))
     header = ("", "mixtures", "samples", *(f"{x:.0%}" for x in LEVELS), "error", "predicted")
     section.tables.append(
         Table(
