@@ -1,4 +1,4 @@
-"""Checks of what browsers send to the page's events, before Gradio sees it."""
+"""Checks of what browsers send to the page's events, before Gradio handles it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Callable
 from typing import Any
+
+import gradio as gr
 
 from basis.page.access import RefusedError
 
@@ -114,8 +116,6 @@ class _Event:
     """One event: its inputs, what triggers it, and the detail that its listener reads."""
 
     def __init__(self, event: Any, page: Any) -> None:
-        import gradio as gr
-
         self.queued = event.queue is not False
         self.rules = [_rule(block) for block in event.inputs]
         self.triggers = {target for target, _ in event.targets}
@@ -137,8 +137,6 @@ class _Event:
 
 def _rule(block: Any) -> Rule:
     """What one input accepts."""
-    import gradio as gr
-
     if isinstance(block, gr.State):
         return _nothing
     if isinstance(block, gr.File):
@@ -218,7 +216,6 @@ def _check_files(value: Any, owns: Owns) -> None:
 
 def logged(listener: Callable[..., Any]) -> Callable[..., Any]:
     """The listener, with its errors as one line in the log and one sentence on the page."""
-    import gradio as gr
 
     def fail(error: Exception) -> Exception:
         words = " ".join(str(error).split())[:200]

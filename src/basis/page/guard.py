@@ -9,6 +9,9 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
 from basis.page.access import (
     HostNames,
     LoginDelays,
@@ -125,7 +128,8 @@ class _Request:
         self.headers: list[tuple[bytes, bytes]] = [
             (name, value) for name, value in scope["headers"] if name.lower() != b"x-gradio-server"
         ]
-        self.cookies = read_cookies("; ".join(self._all("cookie")))
+        self.values = Headers(raw=self.headers).getlist
+        self.cookies = read_cookies("; ".join(self.values("cookie")))
         self.new_cookie: str | None = None
         self.started = self.ended = self.failed = False
 
@@ -143,14 +147,14 @@ class _Request:
     def _check_source(self) -> None:
         """Refuses requests that name another server or come from another site's page."""
         reached = (self.scope.get("server") or (None,))[0]
-        hosts = self._all("host")
+        hosts = self.values("host")
         host = split_host(hosts[0]) if len(hosts) == 1 else None
         if host is None or not self.guard.names.accepts(host[0], reached):
             raise RefusedError("this server does not answer to that host name", 421)
-        for origin in self._all("origin"):
+        for origin in self.values("origin"):
             if not self.guard.names.accepts_origin(origin, hosts[0], reached):
                 raise RefusedError("requests from other sites are not accepted", 403)
-        for forwarded in self._all("x-forwarded-host"):
+        for forwarded in self.values("x-forwarded-host"):
             for part in forwarded.split(","):
                 proxied = split_host(part.strip())
                 if proxied is None or not self.guard.names.accepts(proxied[0], reached):
@@ -199,8 +203,7 @@ class _Request:
             case ("POST", "/gradio_api/upload"):
                 await self._upload(visitor, query)
             case ("GET", "/gradio_api/upload_progress"):
-                number = _upload_id(query)
-                await self._pass(query=f"upload_id={number}")
+                await self._pass(query=f"upload_id={_upload_id(query)}")
             case ("GET", "/gradio_api/queue/data"):
                 session = session_of((query.get("session_hash") or [""])[0])
                 guard.visitors.claim(session, visitor)
@@ -219,33 +222,18 @@ class _Request:
 
     async def _upload(self, visitor: str, query: dict[str, list[str]]) -> None:
         """Receives files and remembers whose they are."""
-        limit = self.guard.upload_bytes
-        if self._declared() > limit:
-            raise RefusedError("the upload is too large", 413)
-        if not "".join(self._all("content-type")).startswith("multipart/form-data"):
+        receive = self._limited(self.guard.upload_bytes)
+        if not "".join(self.values("content-type")).startswith("multipart/form-data"):
             raise RefusedError("an upload must be a form with files", 400)
-        received = 0
-
-        async def counted() -> Message:
-            nonlocal received
-            message = await self.receive()
-            received += len(message.get("body", b""))
-            if received > limit:
-                raise RefusedError("the upload is too large", 413)
-            return message
 
         async def record(status: int, body: bytes) -> None:
             for path in json.loads(body) if status == 200 else []:
                 self.guard.visitors.give(path, visitor)
 
         self.headers = [(n, v) for n, v in self.headers if n != b"accept-encoding"]
-        number = _upload_id(query) if "upload_id" in query else None
+        number = f"upload_id={_upload_id(query)}" if "upload_id" in query else ""
         try:
-            await self._pass(
-                query="" if number is None else f"upload_id={number}",
-                receive=counted,
-                inspect=record,
-            )
+            await self._pass(query=number, receive=receive, inspect=record)
         except RefusedError:
             raise
         except Exception as error:
@@ -337,14 +325,9 @@ class _Request:
                 await self.outer({"type": "http.response.body", "body": b"", "more_body": False})
             return
         self.failed = False
-        body = json.dumps({"detail": sentence, "error": sentence}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-        ]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        answer = JSONResponse({"detail": sentence, "error": sentence}, status)
+        answer.headers["cache-control"] = "no-store"
+        await answer(self.scope, self.receive, self._send)
 
     def _visitor(self) -> str:
         """The visitor who asks; a new one gets a cookie with the answer."""
@@ -353,29 +336,32 @@ class _Request:
             known, self.new_cookie = self.guard.visitors.add()
         return known
 
+    def _limited(self, limit: int) -> Receive:
+        """The channel of the request's body; larger bodies than `limit` are refused."""
+        declared, received = self.values("content-length"), 0
+        if declared and re.fullmatch(r"[0-9]{1,18}", declared[0]) and int(declared[0]) > limit:
+            raise RefusedError("the request is too large", 413)
+
+        async def receive() -> Message:
+            nonlocal received
+            message = await self.receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise RefusedError("the request is too large", 413)
+            return message
+
+        return receive
+
     async def _body(self, limit: int) -> bytes:
         """The whole body of the request."""
-        if self._declared() > limit:
-            raise RefusedError("the request is too large", 413)
-        body = bytearray()
+        receive, body = self._limited(limit), bytearray()
         while True:
-            message = await self.receive()
+            message = await receive()
             if message["type"] != "http.request":
                 raise RefusedError("the request ended early", 400)
             body += message.get("body", b"")
-            if len(body) > limit:
-                raise RefusedError("the request is too large", 413)
             if not message.get("more_body", False):
                 return bytes(body)
-
-    def _declared(self) -> int:
-        """The size that the request says it has."""
-        sizes = self._all("content-length")
-        return int(sizes[0]) if sizes and re.fullmatch(r"[0-9]{1,18}", sizes[0]) else 0
-
-    def _all(self, name: str) -> list[str]:
-        key = name.encode()
-        return [value.decode("latin-1") for found, value in self.headers if found.lower() == key]
 
 
 def _is_crash(message: Message) -> bool:
