@@ -65,7 +65,7 @@ def files(tmp_path_factory):
         (["m.npz", "--workers", 999_999], "at most"),
         (["mnist"], "mnist"),
         (["sample", "--count", 1.5], "1.5"),
-        (["sample", "--count", 10**9], "10,000,000"),
+        (["sample", "--count", 10**9], "memory"),
     ],
 )
 def test_separate(files, capsys, monkeypatch, words, named):

@@ -89,6 +89,14 @@ def add_out(group: Group, default: str) -> None:
     group.add_argument("--out", default=default, metavar="DIR", help=f"default: {default}")
 
 
+def data_set(inputs: list[str]) -> str | None:
+    """The data set that the inputs of a command are; None if they are files."""
+    from basis.signals.datasets import DATASETS
+
+    single = len(inputs) == 1 and inputs[0] in DATASETS and not Path(inputs[0]).exists()
+    return inputs[0] if single else None
+
+
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """The conversions of `basis.read`."""
     group = parser.add_argument_group("reading pictures (nothing is converted unless asked)")

@@ -106,9 +106,10 @@ def _photo(name: str) -> Observation:
 def _stream(args: argparse.Namespace) -> Any:
     """The photos of a job: files, folders or a data set."""
     from basis.jobs.streams import as_stream
-    from basis.signals.datasets import DATASETS, load_images
+    from basis.signals.datasets import load_images
 
     inputs: Any = args.inputs
-    if len(inputs) == 1 and inputs[0] in DATASETS and not Path(inputs[0]).exists():
-        inputs = load_images(inputs[0], "test", size=args.crop).images
+    name = flags.data_set(args.inputs)
+    if name is not None:
+        inputs = load_images(name, "test", size=args.crop).images
     return as_stream(inputs, skip=args.out, mean=True, size=args.crop)

@@ -64,27 +64,6 @@ def _item_count(inputs: list[str], count: int) -> int:
     return 1
 
 
-def stream_of(args: argparse.Namespace) -> Any:
-    """The observations of a separation, which are read as they are needed."""
-    from functools import partial
-
-    from basis.cli.separate import data_set_alphas
-    from basis.jobs.streams import PairStream, as_stream
-    from basis.signals.datasets import DATASETS
-
-    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
-        from basis._mix import draw_indices
-        from basis.mixings.matrix import mixture
-        from basis.signals.datasets import load_images
-
-        images = load_images(args.inputs[0], "test")
-        count, alphas = data_set_alphas(args)
-        mixing = mixture(alphas or (1.0,) * count).fit(tuple(images.images.shape[1:]))
-        indices = draw_indices(images, args.count, k=mixing.sources, seed=args.seed)
-        return PairStream(images, indices, mixing, args.noise, args.seed)
-    return partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
-
-
 def run_job(
     args: argparse.Namespace, job: Callable[..., JobStore], *given: Any, **more: Any
 ) -> None:

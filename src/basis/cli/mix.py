@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from basis.cli import arguments as flags
@@ -49,11 +48,11 @@ def add(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Adds the sources and writes the mixture."""
     from basis._mix import mix, test_mixtures
-    from basis.signals.datasets import DATASETS
 
     same = {"alphas": args.alphas, "noise": args.noise, "seed": args.seed}
-    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
-        mixture = test_mixtures(args.inputs[0], args.count, **same)
+    name = flags.data_set(args.inputs)
+    if name is not None:
+        mixture = test_mixtures(name, args.count, **same)
     else:
         mixture = mix(args.inputs, clip=args.clip, **same)
     mixture.save(args.out)

@@ -119,8 +119,8 @@ def _add(args: argparse.Namespace) -> dict[str, Any]:
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
     from basis._check import measure_energies
     from basis.errors import BasisError
-    from basis.priors.spectrum import measure_spectrum
     from basis.priors.prior import Prior
+    from basis.priors.spectrum import measure_spectrum
     from basis.signals.datasets import load_images
     from basis.store.folder import CARD, update_card
     from basis.store.loading import find_prior

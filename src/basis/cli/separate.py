@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli import arguments as flags
-from basis.cli.jobs import add_jobs, is_job, stream_of
+from basis.cli.jobs import add_jobs, is_job, run_job
 
 if TYPE_CHECKING:
     from basis.cli import Parser
@@ -109,38 +109,33 @@ def run(args: argparse.Namespace) -> None:
 
 def separate_as_job(args: argparse.Namespace, out: Path) -> None:
     """Separates the inputs in shards."""
-    from basis.cli.jobs import run_job
-    from basis.jobs.job import separate_job
+    from functools import partial
 
-    stream = stream_of(args)
-    run_job(args, separate_job, stream, out=out, **_arguments(args, None))
+    from basis.jobs.job import separate_job
+    from basis.jobs.streams import as_stream
+
+    arguments = _arguments(args, None)
+    observations: Any = partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
+    if flags.data_set(args.inputs):
+        observations = _read(args)
+    run_job(args, separate_job, observations, out=out, **arguments)
 
 
 def _read(args: argparse.Namespace) -> Observation:
     """The observation that the inputs are: files, or mixtures of the images of a data set."""
     from basis._mix import test_mixtures
-    from basis.signals.datasets import DATASETS
     from basis.signals.observation import read
 
-    if len(args.inputs) == 1 and args.inputs[0] in DATASETS and not Path(args.inputs[0]).exists():
-        sources, alphas = data_set_alphas(args)
-        return test_mixtures(
-            args.inputs[0],
-            args.count,
-            sources=sources,
-            alphas=alphas,
-            noise=args.noise,
-            seed=args.seed,
-        )
-    return read(args.inputs[0] if len(args.inputs) == 1 else args.inputs, **flags.reading(args))
-
-
-def data_set_alphas(args: argparse.Namespace) -> tuple[int, list[float] | None]:
-    """The number of sources and the alphas to mix images of a data set with; 1 if unknown."""
-    row = args.alphas[0] if args.alphas else None
+    name = flags.data_set(args.inputs)
+    if name is None:
+        files = args.inputs[0] if len(args.inputs) == 1 else args.inputs
+        return read(files, **flags.reading(args))
+    row = args.alphas[0] if args.alphas else [None]
     count = args.sources if isinstance(args.sources, int) else max(2, len(args.prior or ()))
-    known = None if row in (None, [None]) else [1.0 if a is None else a for a in row]
-    return count, known
+    alphas = None if row == [None] else [1.0 if a is None else a for a in row]
+    return test_mixtures(
+        name, args.count, sources=count, alphas=alphas, noise=args.noise, seed=args.seed
+    )
 
 
 def _arguments(args: argparse.Namespace, observation: Observation | None) -> dict[str, Any]:
@@ -149,7 +144,7 @@ def _arguments(args: argparse.Namespace, observation: Observation | None) -> dic
     alphas: Any = rows if rows is None or len(rows) > 1 else rows[0]
     if alphas == [None]:
         alphas = "unknown"
-    mixing = None
+    mixing: Any = None
     if args.mixing:
         from basis.mixings.matrix import grey, mixture, mixtures
 

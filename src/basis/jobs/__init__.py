@@ -8,7 +8,6 @@ from basis.jobs.streams import (
     ArrayStream,
     FileStream,
     ObservationStream,
-    PairStream,
     as_stream,
 )
 
@@ -17,7 +16,6 @@ __all__ = [
     "FileStream",
     "JobStore",
     "ObservationStream",
-    "PairStream",
     "ShardProgress",
     "as_stream",
     "colorize_job",

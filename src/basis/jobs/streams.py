@@ -1,8 +1,7 @@
-"""Observations that are read as they are needed: arrays on disk, files, mixtures of a data set."""
+"""Observations that are read as they are needed: arrays on disk, files, folders."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import reading as reading_file
-from basis.mixings.mixing import Mixing
-from basis.signals.image_set import ImageSet
 from basis.signals.observation import Observation, as_observation, read
 from basis.signals.pictures import find_pictures
 
@@ -96,13 +93,17 @@ class ArrayStream(ObservationStream):
     Args:
         array: uint8 (v stands for v / 255) or floats; a tensor or a NumPy array.
         change: Applied to every piece that is read (n, c, *size); keeps the number of items.
+        sources: The true sources, (n, k, C, *size), if they are known.
     """
 
     def __init__(
-        self, array: np.ndarray | Tensor, change: Callable[[Tensor], Tensor] | None = None
+        self,
+        array: np.ndarray | Tensor,
+        change: Callable[[Tensor], Tensor] | None = None,
+        sources: Tensor | None = None,
     ) -> None:
         self.array = array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-        self.change = change
+        self.change, self.sources = change, sources
         if self.array.ndim < 3 or not len(self.array):
             raise BasisError(
                 f"observations must be (n, channels, *size), n at least 1, not {self.array.shape}"
@@ -119,7 +120,8 @@ class ArrayStream(ObservationStream):
         with np.errstate(over="ignore"):  # values beyond float32 become infinite: found later
             values = torch.from_numpy(np.array(part, dtype=np.float32, order="C"))
         values = values.div_(255) if part.dtype == np.uint8 else values
-        return Piece(values if self.change is None else self.change(values))
+        truth = None if self.sources is None else self.sources[start:stop]
+        return Piece(values if self.change is None else self.change(values), truth)
 
 
 class FileStream(ObservationStream):
@@ -156,42 +158,9 @@ class FileStream(ObservationStream):
         return Piece(torch.stack(found))
 
 
-class PairStream(ObservationStream):
-    """Mixtures of the images of a data set, whose true sources are therefore known.
-
-    Args:
-        images: The set.
-        indices: (n, k): which images each mixture is made of.
-        mixing: How they are mixed.
-        noise: Standard deviation of Gaussian noise that is added.
-        seed: Seed of the noise.
-    """
-
-    def __init__(
-        self, images: ImageSet, indices: Tensor, mixing: Mixing, noise: float = 0.0, seed: int = 0
-    ) -> None:
-        self.images, self.indices, self.mixing = images, indices, mixing
-        self.noise, self.seed = noise, seed
-        self.shape = self._first_shape()
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def read(self, start: int, stop: int) -> Piece:
-        indices = self.indices[start:stop]
-        sources = self.images.floats(indices.flatten()).unflatten(0, tuple(indices.shape))
-        observation = self.mixing(sources)
-        if self.noise:
-            # A generator per mixture, so that the noise does not depend on how the stream is cut.
-            for i, row in enumerate(observation, start=start):
-                key = hashlib.sha256(f"noise {self.seed} {i}".encode()).digest()
-                generator = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
-                row += self.noise * torch.randn(row.shape, generator=generator)
-        return Piece(observation, sources)
-
-
 Observations = (
     ObservationStream
+    | Observation
     | np.ndarray
     | Tensor
     | str
@@ -226,6 +195,8 @@ def as_stream(
         return observations
     if callable(observations):
         return observations(shape or ())
+    if isinstance(observations, Observation):
+        return _in_memory(as_observation(observations, shape))
     asked = {name: value for name, value in reading.items() if value}
 
     def convert(values: Tensor) -> Tensor:
@@ -266,14 +237,17 @@ def _open_array(
         if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
             array = array.transpose(0, 3, 1, 2)
     if array is None or (shape is not None and array.ndim != len(shape) + 1):
-        found = as_observation(read(path), shape)
-        stream = ArrayStream(found.values, change)
-        stream.alphas = None if found.alphas is None else tuple(found.alphas.tolist())
-        return stream
+        return _in_memory(as_observation(read(path), shape), change)
     try:
         return ArrayStream(array, change)
     except BasisError as error:
         raise BasisError(f"{path}: {error}") from error
+
+
+def _in_memory(found: Observation, change: Callable[[Tensor], Tensor] | None = None) -> ArrayStream:
+    stream = ArrayStream(found.values, change, None if change else found.sources)
+    stream.alphas = None if found.alphas is None else tuple(found.alphas.tolist())
+    return stream
 
 
 def unique_stems(paths: Sequence[Path]) -> list[str]:
