@@ -47,16 +47,12 @@ class Baseline(nn.Module):
 
     Attributes:
         title: Its name in a table.
-        reference: The publication.
-        supervised: Whether it is trained on mixtures, unlike the priors of this package.
         measured: Mixtures that the full table measures it on.
         pictures: Whether it only accepts pictures, (channels, height, width).
         non_negative: Whether it only accepts values of at least 0.
     """
 
     title = ""
-    reference = ""
-    supervised = False
     measured = 1024
     pictures = True
     non_negative = False

@@ -25,7 +25,7 @@ _TINY = 1e-8
 
 
 class NMF(Baseline):
-    """Non-negative matrix factorization: a dictionary per source, learned by scikit-learn.
+    """NMF (Lee and Seung, Nature 401, 1999): a dictionary per source, learned by scikit-learn.
 
     What each dictionary explains of a mixture is scaled so that the sources add up to it. With the
     same dictionary for all sources (a class-agnostic task) only the random start distinguishes
@@ -37,7 +37,6 @@ class NMF(Baseline):
     """
 
     title = "NMF"
-    reference = "Lee and Seung, Nature 401, 1999"
     pictures = False
     non_negative = True
 
@@ -85,7 +84,7 @@ class NMF(Baseline):
 
 
 class SD(Baseline):
-    """S-D: a GAN per source, then for each mixture the latents whose images add up to it.
+    """S-D (Kong et al., arXiv:1906.07552): a GAN per source, and latents whose images add up.
 
     Trained with the non-saturating loss and a gradient penalty on real images. The latents are
     found by Adam from several random starts, of which the best is kept.
@@ -98,7 +97,6 @@ class SD(Baseline):
     """
 
     title = "S-D (GAN)"
-    reference = "Kong et al., arXiv:1906.07552"
     measured = 128  # its search is slow
 
     def __init__(
@@ -239,7 +237,6 @@ class Separator(nn.Module):
 class _TrainedOnMixtures(Baseline):
     """A baseline that is a `Separator`."""
 
-    supervised = True
     batch: int
 
     def __init__(self) -> None:
@@ -279,7 +276,7 @@ class _TrainedOnMixtures(Baseline):
 
 
 class Regression(_TrainedOnMixtures):
-    """A U-Net trained on mixtures with permutation-invariant training.
+    """A U-Net with permutation-invariant training on mixtures (Yu et al., arXiv:1607.00325).
 
     Args:
         images: Mixtures seen at size 1.
@@ -287,7 +284,6 @@ class Regression(_TrainedOnMixtures):
     """
 
     title = "Supervised U-Net"
-    reference = "permutation-invariant training, Yu et al., arXiv:1607.00325"
 
     def __init__(self, images: int = 40_000, batch: int = 128) -> None:
         super().__init__()
@@ -302,11 +298,12 @@ class Regression(_TrainedOnMixtures):
 
 
 class NES(_TrainedOnMixtures):
-    """Neural egg separation: the first source is known from samples, the other from mixtures only.
+    """Neural egg separation (Halperin, Ephrat and Hoshen, arXiv:1811.12739).
 
-    Starting from half of each mixture as the estimate of the unknown source, a network is trained
-    on sums of known sources and estimates, then gives better estimates for the training mixtures,
-    and so on. The supervised form knows samples of both and is trained once: an upper bound.
+    The first source is known from samples, the other only from mixtures. Starting from half of each
+    mixture as the estimate of the unknown source, a network is trained on sums of known sources and
+    estimates, then gives better estimates for the training mixtures, and so on. The supervised form
+    knows samples of both and is trained once: an upper bound.
 
     Args:
         supervised: Which of the two.
@@ -318,7 +315,6 @@ class NES(_TrainedOnMixtures):
     """
 
     title = "NES"
-    reference = "Halperin, Ephrat and Hoshen, arXiv:1811.12739"
 
     def __init__(
         self,
