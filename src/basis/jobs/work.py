@@ -117,13 +117,15 @@ def work(
     priors = load_priors(task, device)
     if device == "cpu":
         torch.set_num_threads(1)
+
+    def compute(rows: list[int]) -> Arrays:
+        return _compute(task, priors, payload, rows, check)
+
     blocks: list[tuple[int, Arrays]] = []
-    failures: dict[int, str] = {}
+    failures: dict[int, str] = dict(payload.failures)
     for start in range(0, len(payload.observation), task.block):
-        block = _Block(task, priors, payload, start, check)
-        arrays, found = block.run()
-        blocks.append((len(block.items), arrays))
-        failures |= {start + i: reason for i, reason in found.items()}
+        rows = list(range(start, min(start + task.block, len(payload.observation))))
+        blocks.append((len(rows), _block(rows, failures, compute)))
     like = next((arrays for _, arrays in blocks if arrays), None)
     if like is None:
         return Made({}, failures)
@@ -131,75 +133,58 @@ def work(
     return Made({name: np.concatenate([a[name] for a in filled]) for name in like}, failures)
 
 
-class _Block:
-    """Observations that are worked on together."""
+def _block(
+    rows: list[int], failures: dict[int, str], compute: Callable[[list[int]], Arrays]
+) -> Arrays:
+    """The results of a block; none if no observation can be used.
 
-    def __init__(
-        self,
-        task: Task,
-        priors: list[Prior],
-        payload: Payload,
-        start: int,
-        check: Callable[[], None] | None,
-    ) -> None:
-        part = slice(start, start + task.block)
-        self.task, self.priors, self.check = task, priors, check
-        self.items = torch.from_numpy(payload.observation[part])
-        self.occurrences = payload.occurrences[part]
-        truth = payload.sources
-        self.truth = None if truth is None else torch.from_numpy(truth[part])
-        self.bad = {i - start: r for i, r in payload.failures.items() if start <= i < part.stop}
+    An observation that cannot be used is replaced by another one, so that the others are worked on
+    in a batch of the same size; its results are then blanked. New failures are added to `failures`.
+    """
+    good = [row for row in rows if row not in failures]
+    if not good:
+        return {}
+    try:
+        arrays = compute([row if row in good else good[0] for row in rows])
+    except BasisError as error:
+        if len(good) == 1:
+            failures[good[0]] = str(error)
+            return {}
+        # One at a time, to find those that fail.
+        found = [_block([row], failures, compute) for row in rows]
+        like = next((one for one in found if one), None)
+        if like is None:
+            return {}
+        each = [one or blank(like, 1) for one in found]
+        return {name: np.concatenate([one[name] for one in each]) for name in like}
+    empty = blank(arrays, 1)
+    for i in (i for i, row in enumerate(rows) if row in failures):
+        for name in arrays:
+            arrays[name][i] = empty[name][0]
+    return arrays
 
-    def run(self) -> tuple[Arrays, dict[int, str]]:
-        """Results and failures; no results where no observation can be used.
 
-        An observation that cannot be used is replaced by another one, so that the others are
-        worked on in a batch of the same size; its results are then blanked.
-        """
-        good = [i for i in range(len(self.items)) if i not in self.bad]
-        if not good:
-            return {}, self.bad
-        try:
-            arrays = self._compute([i if i in good else good[0] for i in range(len(self.items))])
-        except BasisError as error:
-            if len(good) == 1:
-                return {}, self.bad | {good[0]: str(error)}
-            return self._one_by_one(good)
-        if self.bad:
-            empty = blank(arrays, 1)
-            for name in arrays:
-                arrays[name] = arrays[name].copy()
-                arrays[name][list(self.bad)] = empty[name]
-        return arrays, self.bad
+def _compute(
+    task: Task,
+    priors: list[Prior],
+    payload: Payload,
+    rows: list[int],
+    check: Callable[[], None] | None,
+) -> Arrays:
+    """The results of some observations, worked on together."""
 
-    def _one_by_one(self, good: list[int]) -> tuple[Arrays, dict[int, str]]:
-        """Each observation by itself, to find those that fail."""
-        found: dict[int, Arrays] = {}
-        failures = dict(self.bad)
-        for i in good:
-            try:
-                found[i] = self._compute([i])
-            except BasisError as error:
-                failures[i] = str(error)
-        if not found:
-            return {}, failures
-        like = next(iter(found.values()))
-        rows = [found.get(i) or blank(like, 1) for i in range(len(self.items))]
-        return {name: np.concatenate([row[name] for row in rows]) for name in like}, failures
+    def progress(_: object) -> None:
+        if check is not None:
+            check()
 
-    def _compute(self, rows: list[int]) -> Arrays:
-        def progress(_: object) -> None:
-            if self.check is not None:
-                self.check()
-
-        arguments = {**self.task.arguments, "workers": 1, "progress": progress}
-        if self.task.kind == "colorize":
-            return _colorized(colorize(self.items[rows], self.priors[0], **arguments))
-        arguments["occurrences"] = [self.occurrences[i] for i in rows]
-        priors = self.priors[0] if len(self.priors) == 1 else self.priors
-        truth = None if self.truth is None else self.truth[rows]
-        observation = Observation(self.items[rows], batched=True, sources=truth)
-        return _separated(separate_batch(observation, priors, **arguments))
+    items = torch.from_numpy(payload.observation[rows])
+    truth = None if payload.sources is None else torch.from_numpy(payload.sources[rows])
+    arguments = {**task.arguments, "workers": 1, "progress": progress}
+    if task.kind == "colorize":
+        return _colorized(colorize(items, priors[0], **arguments))
+    arguments["occurrences"] = [payload.occurrences[row] for row in rows]
+    observation = Observation(items, batched=True, sources=truth)
+    return _separated(separate_batch(observation, priors, **arguments))
 
 
 def _separated(result: Result) -> Arrays:
