@@ -26,7 +26,7 @@ def quality_rows(path: Path) -> list[dict[str, object]]:
         {
             "command": record["command"],
             "method": row["method"],
-            "pairs": record["pairs"],
+            "pairs": record["count"],
             "seed": record["seed"],
             "evaluations_per_mixture": round(row["evaluations"]),
             **{key: round(row[key], 3) for key in ("mean", "median", "stderr")},

@@ -101,7 +101,7 @@ def test_peers_refuse_what_they_cannot_do(bimodal, pairs):
 
 def test_the_commands(tmp_path, capsys, monkeypatch):
     out, record = tmp_path / "out", tmp_path / "e.json"
-    data = ["--data", "sample", "--pairs", "2"]
+    data = ["--data", "sample", "--count", "2"]
     words = ["lab", "bench", *data, "--method", "12", "--method", "gibbs:steps=2"]
     assert main([*words, "--out", str(out)]) == 0
     rows = json.loads((out / "bench.json").read_text())["quality"]

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   basis lab reproduce all --size quick          a quick version of all tables
-  basis lab bench --pairs 128 --out bench       every method on the same mixtures of digits
-  basis lab evaluate --method best --pairs 256  PSNR of one method
+  basis lab bench --count 128 --out bench       every method on the same mixtures of digits
+  basis lab evaluate --method best --count 256  PSNR of one method
   basis lab distance separated/ mnist           how far a set of images is from another
 """
 
@@ -58,9 +58,9 @@ for the tables that can measure any prior or method.
 
 _BENCH = """\
 examples:
-  basis lab bench --pairs 512                                     all methods on MNIST
-  basis lab bench --method fast --method basis --k 3 --pairs 64   two of them, mixtures of three
-  basis lab bench --data sample --pairs 8 --method 50 --method gibbs:steps=20
+  basis lab bench --count 512                                     all methods on MNIST
+  basis lab bench --method fast --method basis --sources 3        two of them, mixtures of three
+  basis lab bench --data sample --count 8 --method 50 --method gibbs:steps=20
   basis lab evaluate --method best --json best.json               one method, no folder
   basis lab evaluate --method basis:delta=3e-5,weight=2           the settings of the authors' code
   basis lab evaluate --data cifar10 --prior cifar10 --estimate mean
@@ -186,11 +186,13 @@ def _reproduce(args: argparse.Namespace) -> None:
     say(f"report: {out / 'report.html'}")
 
 
-def _bench_arguments(parser: argparse.ArgumentParser, pairs: int = 64) -> None:
+def _bench_arguments(parser: argparse.ArgumentParser, count: int = 64) -> None:
     """The arguments of bench and of evaluate, which is a bench of one method."""
     parser.add_argument("--data", default="mnist", help="test set to mix from (default mnist)")
-    parser.add_argument("--pairs", type=natural, default=pairs, help=f"mixtures (default {pairs})")
-    parser.add_argument("--k", type=natural, default=2, help="sources per mixture (default 2)")
+    parser.add_argument("--count", type=natural, default=count, help=f"mixtures (default {count})")
+    parser.add_argument(
+        "--sources", type=natural, default=2, help="sources per mixture (default 2)"
+    )
     parser.add_argument(
         "--protocol",
         choices=("agnostic", "split"),
@@ -244,8 +246,8 @@ def _bench(args: argparse.Namespace, default: tuple[str, ...] | None = None) -> 
         require_matplotlib()
     used = load_priors(priors(args, args.prior or ["mnist"]), device_from(args.device))
     images = load_images(args.data, "test", root=args.data_root)
-    pairs = draw_pairs(images, args.pairs, k=args.k, protocol=args.protocol, seed=args.seed)
-    mixing: mixings.Mixing = mixings.mixture((1.0,) * args.k, images.images.shape[1])
+    pairs = draw_pairs(images, args.count, k=args.sources, protocol=args.protocol, seed=args.seed)
+    mixing: mixings.Mixing = mixings.mixture((1.0,) * args.sources, images.images.shape[1])
     mixing = mixing.clipped() if args.clipped else mixing
     mixing = mixing.rounded() if args.rounded else mixing
     observation = mixing(pairs.sources).clamp(max=1.0) if args.clip else None
@@ -253,7 +255,7 @@ def _bench(args: argparse.Namespace, default: tuple[str, ...] | None = None) -> 
     rows = [bench.average_quality(pairs, used[0])]
     _print_rows(rows)
     for text, method in zip(methods, found, strict=True):
-        with progress_bar(None, f"{text} on {args.pairs} mixtures") as progress:
+        with progress_bar(None, f"{text} on {args.count} mixtures") as progress:
             more = bench.measure_quality(
                 method,
                 prior,
@@ -273,7 +275,7 @@ def _bench(args: argparse.Namespace, default: tuple[str, ...] | None = None) -> 
         row = bench.measure_peer(peer, used[0], pairs, evaluations=args.peers, seed=args.seed)
         rows.append(row)
         _print_rows([row])
-    names = ("data", "protocol", "pairs", "k", "seed", "estimate")
+    names = ("data", "protocol", "count", "sources", "seed", "estimate")
     record: dict[str, Any] = {"command": args.line} | {n: getattr(args, n) for n in names}
     record |= {"priors": [p.describe() for p in used], "indices": pairs.indices.tolist()}
     record |= {"quality": [asdict(row) for row in rows]}
@@ -283,7 +285,7 @@ def _bench(args: argparse.Namespace, default: tuple[str, ...] | None = None) -> 
         return
     tables = bench.quality_table(rows, times=not args.no_times).markdown()
     tables += f"\n{markdown_code(args.line)}, version {__version__}\n"
-    title = f"{args.pairs} mixtures of {args.k} ({args.data}, {args.protocol})"
+    title = f"{args.count} mixtures of {args.sources} ({args.data}, {args.protocol})"
     bench.plot_quality(rows, out / "bench.png", title, times=not args.no_times)
     write_text(out / "bench.md", tables)
     write_json(out / "bench.json", record)
@@ -516,7 +518,7 @@ _COMMANDS: dict[str, tuple[str, str, Any, Any]] = {
     "evaluate": (
         "measure one method on test mixtures",
         _BENCH,
-        partial(_bench_arguments, pairs=256),
+        partial(_bench_arguments, count=256),
         partial(_bench, default=(DEFAULT_METHOD,)),
     ),
     "distance": ("distance between two sets of images", _DISTANCE, _distance_arguments, _distance),
