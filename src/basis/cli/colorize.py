@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli import arguments as flags
-from basis.cli.jobs import MANY, add_jobs, is_job, run_job
 
 if TYPE_CHECKING:
     from basis.cli import Parser
@@ -57,7 +56,7 @@ def add(parser: Parser) -> None:
     flags.add_autoguidance(group)
     flags.add_seed(group)
     flags.add_computing(parser)
-    add_jobs(parser)
+    flags.add_jobs(parser)
     parser.add_argument(
         "--crop", type=flags.natural, metavar="N", help="jobs: crop and resize photos to N x N"
     )
@@ -74,10 +73,10 @@ def run(args: argparse.Namespace) -> None:
     arguments |= {"device": args.device, "batch_size": args.batch_size}
     arguments["method"] = None if args.method is None else flags.chosen_method(args)
     arguments["prior"] = flags.priors(args, [args.prior])[0]
-    if is_job(args, args.inputs, MANY + 1):
+    if flags.is_job(args, args.inputs, flags.MANY + 1):
         from basis.jobs.job import colorize_job
 
-        run_job(args, colorize_job, _stream(args), out=out, **arguments)
+        flags.run_job(args, colorize_job, _stream(args), out=out, **arguments)
         return
     from basis._colorize import colorize
     from basis.result import check_output

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli import arguments as flags
-from basis.cli.jobs import add_jobs, is_job, run_job
 
 if TYPE_CHECKING:
     from basis.cli import Parser
@@ -84,14 +83,14 @@ def add(parser: Parser) -> None:
     flags.add_autoguidance(group)
     flags.add_seed(group)
     flags.add_computing(parser)
-    add_jobs(parser)
+    flags.add_jobs(parser)
     flags.add_sampler_settings(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes the result."""
     out = flags.out_folder(args.out)
-    if is_job(args, args.inputs, args.count):
+    if flags.is_job(args, args.inputs, args.count):
         separate_as_job(args, out)
         return
     from basis._separate import separate
@@ -118,7 +117,7 @@ def separate_as_job(args: argparse.Namespace, out: Path) -> None:
     observations: Any = partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
     if flags.data_set(args.inputs):
         observations = _read(args)
-    run_job(args, separate_job, observations, out=out, **arguments)
+    flags.run_job(args, separate_job, observations, out=out, **arguments)
 
 
 def _read(args: argparse.Namespace) -> Observation:
