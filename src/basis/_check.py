@@ -173,8 +173,11 @@ def check_prior(
         sigmas = geometric(low, max(low, min(prior.sigma_max, 2.0 * scale)), 6)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(signals.shape, generator=generator).to(signals)
-    with torch.no_grad():
-        answers = {s: prior.denoise(signals + s * noise, s) for s in sigmas}
+    try:
+        with torch.no_grad():
+            answers = {s: prior.denoise(signals + s * noise, s) for s in sigmas}
+    except BasisError as error:  # of a user's function
+        return [Finding("function", False, str(error))]
     if not all(torch.isfinite(a).all() for a in answers.values()):
         bad = ", ".join(f"{s:.3g}" for s, a in answers.items() if not torch.isfinite(a).all())
         return [Finding("finite", False, f"it returns NaN or infinity at sigma {bad}")]

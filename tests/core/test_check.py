@@ -64,15 +64,21 @@ def test_noise_levels_off_by_two(mnist, digits, factor):
 
 
 def test_the_noise_instead_of_the_image(mnist, digits):
-    prior = broken(mnist, lambda x, s: (x - mnist.denoise(x, s)) / per_item(s, x))
-    assert faults(prior, digits) >= {"quantity"}
+    def noise(x, s):
+        return (x - mnist.denoise(x, s)) / per_item(s, x)
+
+    assert faults(broken(mnist, noise), digits) == {"function"}
+    assert "returns the noise" in str(basis.check(broken(mnist, noise), digits))
+    # Noise that is not of unit size is found on signals.
+    prior = broken(mnist, lambda x, s: -0.5 * noise(x, s))
+    assert "quantity" in faults(prior, digits)
     assert "prediction type" in str(basis.check(prior, digits))
 
 
 def test_an_untrained_model_and_nan(mnist, digits):
     assert "curve" in faults(broken(mnist, lambda x, s: 0.9 * x), digits)
     nan = check_prior(broken(mnist, lambda x, s: x * torch.nan), digits)
-    assert [f.name for f in nan] == ["finite"] and not nan[0].passed
+    assert [f.name for f in nan] == ["function"] and "NaN" in nan[0].text
     with pytest.raises(BasisError, match=r"\(1, 28, 14\)|\(1, 14, 28\)"):
         check_prior(mnist, digits[:, :, :14])
 

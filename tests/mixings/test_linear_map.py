@@ -44,9 +44,15 @@ def test_the_adjoint_is_found_by_autograd(inference):
         ((forward, lambda m: 1.01 * adjoint(m)), "not the adjoint of forward"),
         ((forward, lambda m: m), r"adjoint must return \(2, 2, 2, 5\)"),
         ((lambda x: forward(x) + 1, adjoint), "forward is not linear"),
-        ((forward, lambda m: m.nonsense), "adjoint failed on .* AttributeError"),
+        ((forward, lambda m: m.nonsense), "adjoint .* failed: AttributeError"),
         ((lambda x: forward(x).numpy(), adjoint), "forward must return a tensor, not ndarray"),
-        ((lambda x: x.sum(), adjoint), "batch must stay first"),
+        ((lambda x: x.sum(), adjoint), r"returned \(\); the batch must stay first: \(2, \.\.\.\)"),
+        ((lambda x: forward(x)[:1], adjoint), "batch must stay first"),
+        ((lambda x: forward(x) * torch.nan, adjoint), "forward returned NaN"),
+        ((lambda x: forward(x) * torch.inf,), "forward returned NaN or infinite"),
+        ((forward, lambda m: adjoint(m) * torch.nan), "adjoint returned NaN"),
+        ((lambda x: forward(x).long(), adjoint), "must return floats, not int64"),
+        ((lambda x, scale: forward(x),), "forward .* failed: TypeError"),
         ((lambda x: forward(x).detach(),), "give adjoint="),
     ],
 )
@@ -54,6 +60,12 @@ def test_wrong_functions_are_named(functions, message):
     with pytest.raises(BasisError, match=message) as caught:
         basis.linear(*functions).fit(SHAPE)
     assert "\n" not in str(caught.value)
+
+
+def test_functions_that_fail_later_are_named():
+    mixing = basis.linear(lambda x: forward(x) if len(x) == 2 else x.sum(), adjoint).fit(SHAPE)
+    with pytest.raises(BasisError, match="the batch must stay first"):
+        mixing(torch.zeros(3, 2, *SHAPE))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,81 @@ def test_functions_that_cannot_be_used():
         wrong.denoise(torch.rand(1, 1, 4, 4), 0.1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "function", "says"),
+    [
+        ("denoiser", 3, r"a function of \(x, sigma\)"),
+        ("denoiser", lambda x: x, r"called with \(x, sigma\), .* takes \(x\)"),
+        ("denoiser", torch.nn.Identity(), r"called with \(x, sigma\)"),
+        ("log_prob", lambda x: x, r"called with \(x, sigma\)"),
+        ("denoiser", lambda x, s: x - s * x, r"'mine' .* sigma\.view\(-1, 1, 1, 1\)"),
+        ("denoiser", lambda x, s: x.nonsense, "AttributeError"),
+        ("denoiser", lambda x, s: None, r"tensor of shape \(3, 1, 4, 6\).*NoneType"),
+        ("denoiser", lambda x, s: x.numpy(), "ndarray"),
+        ("denoiser", lambda x, s: x.mean(), r"not \(\)"),
+        ("denoiser", lambda x, s: x.long(), "int64"),
+        ("denoiser", lambda x, s: x / 0, "NaN or infinite values at sigma 10"),
+        ("denoiser", lambda x, s: x / (s.min() > 1), "NaN or infinite values at sigma 0.1"),
+        ("score", lambda x, s: x[:1], r"'mine' must return"),
+        ("log_prob", lambda x, s: x.sum(), r"tensor of shape \(3,\).*not \(\)"),
+        ("log_prob", lambda x, s: 1.0, "float"),
+        ("log_prob", lambda x, s: x.flatten(1).sum(1).detach(), "cannot be differentiated"),
+        ("log_prob", lambda x, s: x.flatten(1).sum(1) * torch.nan, "NaN"),
+        ("log_prob", lambda x, s: x.nonsense, "AttributeError"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_one_line(kind, function, says):
+    def use():
+        prior = getattr(Prior, f"from_{kind}")(function, (1, 4, 6), 0.01, 10.0, name="mine")
+        prior.denoise(torch.rand(3, 1, 4, 6), 0.1)
+
+    with pytest.raises(BasisError, match=says) as caught:
+        use()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [{}, {"model_range": (-1.0, 1.0)}, {"value_range": None}])
+def test_a_function_that_returns_the_noise_is_noticed_at_once(settings):
+    levels = {"shape": (1, 8, 8), "sigma_min": 0.01, "sigma_max": 20.0}
+
+    def noise(x, s):
+        s = s.view(-1, 1, 1, 1)
+        return x * s / (s**2 + 0.3)
+
+    x, wrong = torch.rand(2, 1, 8, 8), Prior.from_denoiser(noise, **levels, **settings)
+    with pytest.raises(
+        BasisError, match=r"pass lambda x, s: x - s\.view\(-1, 1, 1, 1\) \* fn\(x, s"
+    ):
+        basis.separate(x, wrong, method=8)
+    clean = Prior.from_denoiser(
+        lambda x, s: x - s.view(-1, 1, 1, 1) * noise(x, s), **levels, **settings
+    )
+    assert clean.denoise(x, 0.1).isfinite().all()
+
+
+@pytest.mark.parametrize("std", [0.01, 0.3, 1.0, 2.3, 2.6, 5.0, 30.0])
+@pytest.mark.parametrize("sigma_max", [0.5, 2.0, 4.0, 6.0, 10.0, 80.0, 1000.0])
+def test_sound_functions_are_not_taken_for_noise(std, sigma_max):
+    """Gaussians of any deviation, whether it is known or not, and functions not yet trained."""
+
+    def gaussian(x, s):
+        s = s.view(-1, 1, 1, 1)
+        return 0.5 + (x - 0.5) * std**2 / (s**2 + std**2)
+
+    functions = (gaussian, lambda x, s: x, lambda x, s: 0.5 * x, lambda x, s: torch.ones_like(x))
+    for function in functions:
+        for settings in ({}, {"value_range": None}, {"model_range": (-1.0, 1.0)}):
+            if function is gaussian and std > 0.5 and "value_range" not in settings:
+                continue  # no signals of such a range
+            prior = Prior.from_denoiser(function, (1, 4, 4), 0.01, sigma_max, **settings)
+            prior.denoise(torch.rand(2, 1, 4, 4), 0.1)
+
+
+def test_samplers_that_diverge_are_not_the_fault_of_the_function():
+    prior = Prior.from_denoiser(lambda x, s: x.exp(), (1, 4, 4), 0.01, 10.0)
+    assert prior.denoise(torch.full((1, 1, 4, 4), 1e6), 0.1).isinf().all()
+
+
 def test_shipped_names_folders_and_classes_are_loaded(tiny_prior, tmp_path):
     x = torch.rand(2, 1, 8, 8)
     folder = tiny_prior.save(tmp_path / "tiny", title="a test")

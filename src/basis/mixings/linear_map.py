@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis.errors import BasisError
+from basis.errors import BasisError, one_line
 from basis.mixings.mixing import Mixing
 
 Map = Callable[[Tensor], Tensor]
@@ -37,12 +37,12 @@ class Linear(Mixing):
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        m = self._forward(x)
+        m = _call("forward", self._forward, x)
         self._shapes[tuple(m.shape[1:])] = tuple(x.shape[2:])
         return m
 
     def transpose(self, m: Tensor) -> Tensor:
-        return self._adjoint(m)
+        return _call("adjoint", self._adjoint, m)
 
     def observed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape not in self._observed:
@@ -60,7 +60,7 @@ class Linear(Mixing):
             raise BasisError("the adjoint needs the shape of the sources: call mixing.fit(shape)")
         with torch.inference_mode(False), torch.enable_grad():
             x = m.new_zeros(len(m), self.sources, *shape, requires_grad=True)
-            out = self._forward(x)
+            out = _call("forward", self._forward, x)
             if not out.requires_grad:
                 raise BasisError("forward cannot be differentiated by torch; give adjoint=")
             return torch.autograd.grad(out, x, m.detach().clone())[0]
@@ -69,23 +69,23 @@ class Linear(Mixing):
         """The shape of an observation; raises unless A is linear and A^T its adjoint."""
         generator = torch.Generator().manual_seed(0)
         x, y = torch.randn(2, 2, self.sources, *shape, generator=generator)
-        m = self._call("forward", self._forward, x)
-        if m.ndim < 2 or len(m) != 2:
-            raise BasisError(
-                f"forward returned {tuple(m.shape)} for {tuple(x.shape)}; the batch must stay first"
-            )
+        m = _call("forward", self._forward, x)
+        if not m.isfinite().all():
+            raise BasisError("forward returned NaN or infinite values for finite sources")
         self._shapes[tuple(m.shape[1:])] = shape
-        both = self._call("forward", self._forward, x + 2 * y)
-        apart = m + 2 * self._call("forward", self._forward, y)
+        both = _call("forward", self._forward, x + 2 * y)
+        apart = m + 2 * _call("forward", self._forward, y)
         if (both - apart).norm() > _TOLERANCE * (both.norm() + apart.norm()):
             raise BasisError("forward is not linear: A(x + 2 y) differs from A x + 2 A y")
         for probe in (m, torch.randn(m.shape, generator=generator)):
-            back = self._call("adjoint", self._adjoint, probe)
+            back = _call("adjoint", self._adjoint, probe)
             if back.shape != x.shape:
                 raise BasisError(
                     f"adjoint must return {tuple(x.shape)} for {tuple(probe.shape)}, not "
                     f"{tuple(back.shape)}"
                 )
+            if not back.isfinite().all():
+                raise BasisError("adjoint returned NaN or infinite values for finite observations")
             left = (m.double() * probe.double()).flatten(1).sum(dim=1)
             right = (x.double() * back.double()).flatten(1).sum(dim=1)
             scale = m.double().flatten(1).norm(dim=1) * probe.double().flatten(1).norm(dim=1)
@@ -97,20 +97,29 @@ class Linear(Mixing):
                 )
         return tuple(m.shape[1:])
 
-    @staticmethod
-    def _call(name: str, function: Map, value: Tensor) -> Tensor:
-        try:
-            result = function(value)
-        except BasisError:
-            raise
-        except Exception as error:  # from the user's code
-            line = (str(error).splitlines() or [""])[0]
-            raise BasisError(
-                f"{name} failed on {tuple(value.shape)}: {type(error).__name__}: {line}"
-            ) from error
-        if not isinstance(result, Tensor):
-            raise BasisError(f"{name} must return a tensor, not {type(result).__name__}")
-        return result
+
+def _call(name: str, function: Map, value: Tensor) -> Tensor:
+    """What a user's function returns, checked to be a batch of floats."""
+    given = f"{name} was called with a tensor of shape {tuple(value.shape)}"
+    try:
+        result = function(value)
+    except BasisError:
+        raise
+    except Exception as error:  # from the user's code
+        raise BasisError(
+            f"{given} and failed: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    if not isinstance(result, Tensor):
+        raise BasisError(f"{name} must return a tensor, not {type(result).__name__}")
+    if result.ndim < 2 or len(result) != len(value):
+        raise BasisError(
+            f"{given} and returned {tuple(result.shape)}; the batch must stay first: "
+            f"({len(value)}, ...) is accepted"
+        )
+    if not result.is_floating_point():
+        kind = str(result.dtype).removeprefix("torch.")
+        raise BasisError(f"{name} must return floats, not {kind}")
+    return result
 
 
 def linear(forward: Map, adjoint: Map | None = None, sources: int = 2) -> Linear:

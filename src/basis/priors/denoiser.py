@@ -48,6 +48,11 @@ class DenoiserPrior(Prior):
         super().__init__(
             shape, sigma_min, sigma_max, name=name, value_range=value_range, **settings
         )
+        if not isinstance(module, nn.Module):
+            raise BasisError(
+                f"DenoiserPrior takes an nn.Module, not {module!r:.60}; Prior.from_denoiser takes "
+                "any function of (x, sigma)"
+            )
         self.module, self.chunk = module, chunk
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
