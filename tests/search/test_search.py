@@ -261,9 +261,7 @@ def test_a_polish_that_blows_up_leaves_the_winner():
 
         def denoise(self, x, sigma):
             answer = super().denoise(x, sigma)
-            return (
-                answer * 1e30 if float(torch.as_tensor(sigma).max()) < self.std / 2 else answer
-            )
+            return answer * 1e30 if float(torch.as_tensor(sigma).max()) < self.std / 2 else answer
 
     means, variances = torch.rand(2, 1, 3, 3, dtype=torch.float64), torch.tensor([0.01, 0.01])
     observed = torch.rand(4, 1, 3, 3, dtype=torch.float64) + 0.5

@@ -95,11 +95,39 @@ def test_a_second_run_in_a_folder_is_refused(tmp_path, capsys, command):
     """Before it reads what the first one is writing."""
     out = tmp_path / "out"
     words = {
-        "train": ["train", "sample", "--widths", "8", "--blocks", "1",
-                  "--images", "16", "--held-out", "64", "--variance-images", "0"],
-        "ladder": ["lab", "ladder", "--data", "sample", "--size", "8", "--first", "8", "--each", "8",
-                   "--held-out", "64", "--width", "4", "--depth", "1"],
-    }[command]  # fmt: skip
+        "train": [
+            "train",
+            "sample",
+            "--widths",
+            "8",
+            "--blocks",
+            "1",
+            "--images",
+            "16",
+            "--held-out",
+            "64",
+            "--variance-images",
+            "0",
+        ],
+        "ladder": [
+            "lab",
+            "ladder",
+            "--data",
+            "sample",
+            "--size",
+            "8",
+            "--first",
+            "8",
+            "--each",
+            "8",
+            "--held-out",
+            "64",
+            "--width",
+            "4",
+            "--depth",
+            "1",
+        ],
+    }[command]
     code = (
         "import sys\nfrom basis.files import folder_lock\n"
         "with folder_lock(sys.argv[1]): print('held', flush=True); input()"
