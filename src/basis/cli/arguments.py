@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +24,6 @@ from basis.settings import (
 
 if TYPE_CHECKING:
     from basis.cli import Parser
-    from basis.jobs.job import ShardProgress
     from basis.jobs.store import JobStore
     from basis.priors.prior import Prior
 
@@ -277,14 +273,6 @@ def add_training_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--held-out", type=natural, metavar="N", help="items for validation")
 
 
-def training_set(args: argparse.Namespace) -> Any:
-    """The images that `add_training_set`'s flags name."""
-    from basis.signals.datasets import load_images
-
-    images = load_images(args.data, "train", root=args.data_root, size=args.size)
-    return images.only(args.classes) if args.classes else images
-
-
 def device_from(name: str | None) -> str:
     """A torch device that exists here, by its name or `auto`."""
     from basis.devices import find_device
@@ -301,7 +289,6 @@ def say(line: object) -> None:
 
 MANY = 1000
 """More items than this are a job without being asked."""
-_EVERY = 30.0  # seconds between lines if there is no terminal
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -357,43 +344,14 @@ def run_job(
         job: `separate_job` or `colorize_job`.
         given, more: Its arguments, without those of `add_jobs`.
     """
-    with _progress_bar("jobs") as progress:
-        store = job(
-            *given,
-            **more,
-            workers=args.workers,
-            scheduler=args.scheduler,
-            shard=args.shard,
-            progress=progress,
-        )
+    store = job(
+        *given,
+        **more,
+        workers=args.workers,
+        scheduler=args.scheduler,
+        shard=args.shard,
+        progress=True,
+    )
     if args.pictures:
         store.write_pictures()
     print(store)
-
-
-@contextmanager
-def _progress_bar(label: str) -> Iterator[Callable[[ShardProgress], None]]:
-    """A bar with time left, or a line now and then if there is no terminal."""
-    from tqdm import tqdm
-
-    began = last = time.monotonic()
-    with tqdm(desc=label, unit="item", leave=False, dynamic_ncols=True, disable=None) as bar:
-
-        def update(progress: ShardProgress) -> None:
-            nonlocal began, last
-            if not bar.total:
-                bar.reset(progress.total)
-                bar.initial = bar.n = progress.done - progress.now
-                began = time.monotonic()
-                if 0 < progress.done < progress.total:
-                    print(f"resumed at {progress.done:,} of {progress.total:,}", file=sys.stderr)
-            bar.update(progress.done - bar.n)
-            now = time.monotonic()
-            if bar.disable and progress.now and now - last > _EVERY:
-                last = now
-                left = (now - began) / progress.now * (progress.total - progress.done) / 60
-                print(
-                    f"{progress.done:,} of {progress.total:,}, {left:.0f} min left", file=sys.stderr
-                )
-
-        yield update

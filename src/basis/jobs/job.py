@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +63,7 @@ class ShardProgress:
 
 
 OnShard = Callable[[ShardProgress], None]
+_EVERY = 30.0  # seconds between lines if there is no terminal
 
 
 def separate_job(
@@ -83,7 +85,7 @@ def separate_job(
     workers: int | None = None,
     scheduler: str | None = None,
     shard: int | None = None,
-    progress: OnShard | None = None,
+    progress: bool | OnShard | None = None,
 ) -> JobStore:
     """Separates any number of observations into a folder, in shards.
 
@@ -106,7 +108,8 @@ def separate_job(
             each of several GPUs.
         scheduler: The address of a Dask scheduler whose workers to use.
         shard: Observations in a shard; rounded up to a whole number of batches.
-        progress: Called after every shard.
+        progress: True for a progress bar, or lines if there is no terminal; or a function that is
+            called with a `ShardProgress` after every shard. By default a bar on a terminal.
     """
     given = _priors(prior)
     loaded = load_priors(list(given))
@@ -140,7 +143,7 @@ def colorize_job(
     workers: int | None = None,
     scheduler: str | None = None,
     shard: int | None = None,
-    progress: OnShard | None = None,
+    progress: bool | OnShard | None = None,
     **arguments: Any,
 ) -> JobStore:
     """Colorizes any number of gray photos of one size into a folder, in shards.
@@ -212,12 +215,16 @@ class _Job:
     folder: Path
     shard: int | None
 
-    def run(self, workers: int | None, scheduler: str | None, progress: OnShard | None) -> JobStore:
+    def run(
+        self,
+        workers: int | None,
+        scheduler: str | None,
+        progress: bool | OnShard | None,
+    ) -> JobStore:
         """Runs the job from where it was stopped; a finished one is only checked."""
         if workers is not None and scheduler is not None:
             raise BasisError("give workers (on this machine) or scheduler, not both")
-        report = progress or (lambda _: None)
-        with folder_lock(self.folder):
+        with folder_lock(self.folder), _reporter(progress) as report:
             _check_folder(self.folder)
             found = survey(self.stream)
             identity = identify(self.task.kind, found, self.priors, self.task.arguments)
@@ -362,6 +369,38 @@ class _Job:
                 f"{self.folder} has room for {free / 1e6:,.1f} MB, and this job writes about "
                 f"{need / 1e6:,.1f} MB more; make room or give another out"
             )
+
+
+@contextmanager
+def _reporter(progress: bool | OnShard | None) -> Iterator[OnShard]:
+    """The function to report to: the user's, a progress bar, or nothing."""
+    if callable(progress):
+        yield progress
+        return
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    from tqdm import tqdm
+
+    began = last = time.monotonic()
+    with tqdm(desc="job", unit="item", leave=False, dynamic_ncols=True, disable=None) as bar:
+
+        def update(p: ShardProgress) -> None:
+            nonlocal began, last
+            if not bar.total:
+                bar.reset(p.total)
+                bar.initial = bar.n = p.done - p.now
+                began = time.monotonic()
+                if 0 < p.done < p.total:
+                    print(f"resumed at {p.done:,} of {p.total:,}", file=sys.stderr)
+            bar.update(p.done - bar.n)
+            now = time.monotonic()
+            if bar.disable and p.now and now - last > _EVERY:
+                last = now
+                left = (now - began) / p.now * (p.total - p.done) / 60
+                print(f"{p.done:,} of {p.total:,}, {left:.0f} min left", file=sys.stderr)
+
+        yield update
 
 
 def _damaged(path: Path) -> str:
