@@ -20,16 +20,14 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def start_page(tmp_path_factory, cache):
+def start_page(cache):
     """A function that serves a page and returns its address and the application."""
     import uvicorn
 
     servers = []
 
     def start(password=None, **limits):
-        app = make_app(
-            Limits(**{"runs": 1, "samples": 2, **limits}), password, tmp_path_factory.mktemp("page")
-        )
+        app = make_app(Limits(**{"runs": 1, "samples": 2, **limits}), password)
         listening = socket.socket(proto=socket.IPPROTO_TCP)
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -132,9 +132,12 @@ def finish(page, tab="digits"):
 
 
 def choose_slow_method(page):
+    """A separation of photos that takes minutes."""
+    page.get_by_role("tab", name="Photos").click()
+    page.get_by_label("64", exact=True).check()
     page.get_by_role("button", name="Method, prior").locator("visible=true").click()
-    page.locator("#digits-method input").click()
-    page.get_by_role("option", name="1,000 steps").click()
+    page.locator("#photos-method input").click()
+    page.get_by_role("option", name="1,000 steps").locator("visible=true").click()
 
 
 def drag(page, selector, *points):
@@ -175,6 +178,9 @@ def test_digits_are_picked_separated_and_downloaded(visit, tmp_path):
         waiting.value.save_as(tmp_path / waiting.value.suggested_filename)
     with Image.open(tmp_path / "01-source1.png") as picture:
         assert picture.size == (28, 28)
+    file = page.locator("#digits-files a").first.get_attribute("href")
+    status = "file => fetch(file).then(answer => answer.status)"
+    assert page.evaluate(status, file) == 200 and visit().evaluate(status, file) == 403
     codes = page.locator(".cm-content").locator("visible=true").all_inner_texts()
     assert "basis.separate(" in codes[0] and codes[1].startswith("basis separate mixture.npz")
 
@@ -221,16 +227,19 @@ def test_uploads_are_read_or_refused(visit, tmp_path):
 def test_visitors_wait_stop_and_leave(visit):
     one, two = visit(), visit()
     choose_slow_method(one)
-    start(one)
+    start(one, "photos")
+    two.locator("#digits-samples button").nth(8).click()
+    caption(two, "digit 8")
+    assert "digit 8" not in one.locator("#digits-equation").inner_html()
     two.click("#digits-go")
     two.wait_for_selector("#digits-status :text('queue: 1/1')")
     shot(two, "queue")
     two.click("#digits-stop")  # leaves the queue
     two.wait_for_selector("#digits-status :text('Stopped.')")
-    one.click("#digits-stop")
-    one.wait_for_selector("#digits-status :text('Stopped after')")
+    one.click("#photos-stop")
+    one.wait_for_selector("#photos-status :text('Stopped after')")
     wait_for_idle()
-    start(one)
+    start(one, "photos")
     two.click("#digits-go")
     one.context.close()  # frees the computer for the next visitor
     assert finish(two).startswith("Done")

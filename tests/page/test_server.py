@@ -70,12 +70,12 @@ def test_a_taken_port_is_one_line(capsys):
     assert "cannot listen on 127.0.0.1" in message and message.count("\n") == 1
 
 
-def test_nothing_is_shown_before_the_password(tmp_path):
+def test_nothing_is_shown_before_the_password():
     pytest.importorskip("gradio")
     testclient = pytest.importorskip("fastapi.testclient")
     from basis.page.server import make_app
 
-    app = make_app(Limits(), "long enough", tmp_path)
+    app = make_app(Limits(), "long enough")
     with testclient.TestClient(app, base_url="http://127.0.0.1") as client:
         first = client.get("/")
         assert first.status_code in (200, 401) and "digits-go" not in first.text

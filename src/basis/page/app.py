@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -53,24 +52,23 @@ class Shared:
     Attributes:
         limits: What visitors may ask for.
         visitors: Who may fetch which file.
-        folder: Where results are written.
         slots: As many as separations may run at the same time.
         threads: Threads of torch for each of them.
     """
 
     limits: Limits
     visitors: Visitors
-    folder: Path
     slots: threading.Semaphore
     threads: int
 
     def save(self, run: Run, session: str | None) -> list[str]:
         """Writes the files of a result to Gradio's cache and lets the visitor fetch them."""
         assert run.result is not None
-        folder = run.result.save(self.folder / secrets.token_hex(8))
-        run.task.save_inputs(folder)
         cache = get_upload_folder()
-        paths = [str(save_file_to_cache(path, cache)) for path in sorted(folder.iterdir())]
+        with tempfile.TemporaryDirectory(prefix="basis-page-") as name:
+            folder = run.result.save(name)
+            run.task.save_inputs(folder)
+            paths = [str(save_file_to_cache(path, cache)) for path in sorted(folder.iterdir())]
         for path in paths:
             self.visitors.give(path, self.visitors.of_session(session))
         return paths
@@ -264,13 +262,10 @@ class Tab:
         comparison = self.compare.click(
             self._compare, [self.state, *self.compared, *settings], [self.comparison], **private
         )
-        self.stop.click(
-            self._stop,
-            [self.state],
-            [self.status, self.live, self.frame],
-            cancels=[separation, comparison],
-            **QUIET,
-        )
+        # Cancelled first, so that no earlier frame arrives after the answer of `_stop`.
+        self.stop.click(None, cancels=[separation, comparison])
+        stopped = [self.status, self.live, self.frame]
+        self.stop.click(self._stop, [self.state], stopped, **QUIET)
         asked, latest = [self.state, self.frame], "always_last"
         self.frame.input(self._show_frame, asked, [self.live], trigger_mode=latest, **QUIET)
 
@@ -325,7 +320,8 @@ class Tab:
         run.start()
         try:
             for _ in run.watch():
-                yield run
+                if not run.stopping:  # otherwise `_stop` shows the end
+                    yield run
         finally:
             run.stop()
         yield run

@@ -36,7 +36,6 @@ def check_password(host: str, password: str | None) -> None:
 def make_app(
     limits: Limits | None = None,
     password: str | None = None,
-    folder: Path | None = None,
     *,
     host: str = "127.0.0.1",
     names: Iterable[str] = (),
@@ -46,7 +45,6 @@ def make_app(
     Args:
         limits: What visitors may ask for.
         password: Asked for before anything is shown, with the user name `USER`.
-        folder: Where results are written; a temporary folder by default.
         host: The address that the page is served at.
         names: Further host names that requests may use.
     """
@@ -63,7 +61,6 @@ def make_app(
     shared = Shared(
         limits,
         visitors,
-        folder or Path(tempfile.mkdtemp(prefix="basis-page-")),
         threading.BoundedSemaphore(limits.runs),
         max(1, torch.get_num_threads() // limits.runs),
     )
@@ -123,7 +120,7 @@ def serve(
 
     with tempfile.TemporaryDirectory(prefix="basis-page-") as folder, _uploads_in(folder):
         cached_prior("mnist")
-        app = make_app(limits, password, Path(folder), host=host, names=names)
+        app = make_app(limits, password, host=host, names=names)
         # Without proxy headers: a client could otherwise choose the address it is known by.
         config = uvicorn.Config(
             app, log_level="warning", timeout_graceful_shutdown=2, proxy_headers=False

@@ -228,13 +228,18 @@ class Run:
         """Ends the work after the current step."""
         self._stop.set()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was stopped."""
+        return self._stop.is_set()
+
     def join(self, seconds: float) -> bool:
         """Waits for the work to end; whether it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def watch(self, every: float = 0.2) -> Iterator[None]:
-        """Yields every so many seconds until the run ends."""
+        """Yields at intervals of `every` seconds until the run ends."""
         while not self._ended.is_set():
             self._watched = time.monotonic()
             yield
@@ -259,7 +264,7 @@ class Run:
     def _check(self) -> None:
         """Ends the separation if it was stopped or has reached a limit."""
         now = time.monotonic()
-        if self._stop.is_set():
+        if self.stopping:
             raise StoppedError(f"Stopped after {self.step} of {self.steps} steps.")
         if now - self._watched > self.limits.idle:
             raise StoppedError("Stopped because the page was closed.")
