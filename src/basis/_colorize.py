@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from basis._inputs import PriorLike, check_count, load_priors
-from basis._separate import separate
+from basis._separate import separate_batch
 from basis.errors import BasisError
 from basis.mixings.matrix import grey as grey_mixing
 from basis.priors.prior import Prior
@@ -72,6 +72,28 @@ def colorize(
         A result whose `sources` are (batch, 1, 3, height, width) in [0, 1], at the size of the
         photo. Their channel mean is the photo wherever the range of values allows it.
     """
+    return colorize_batch(**locals())
+
+
+def colorize_batch(
+    photo: Source | Sequence[Source],
+    prior: PriorLike = "cifar10",
+    *,
+    samples: int | None = None,
+    size: int = 64,
+    diverse: bool = False,
+    preview: bool = False,
+    saturation: float = 1.0,
+    method: str | int | Sampler | Plan | None = None,
+    estimate: Estimate = "mode",
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    batch_size: int = 128,
+    workers: int | None = None,
+    progress: bool | Callback | None = None,
+    occurrences: Sequence[int] | None = None,
+) -> Result:
+    """`colorize` for a part of something larger; see `separate_batch`."""
     loaded = load_priors(prior, device)[0]
     check_count("samples", samples)
     wanted = samples or 1
@@ -109,7 +131,7 @@ def colorize(
     search = not isinstance(method, Sampler)
     # A search draws samples in addition to its answer, which is the only colorization by default.
     count = None if search and samples is None else wanted * (_CANDIDATES if diverse else 1)
-    result = separate(
+    result = separate_batch(
         Observation(seen, batched=True, names=given.names),
         tiled,
         mixing=grey_mixing(),
@@ -120,6 +142,7 @@ def colorize(
         batch_size=batch_size,
         workers=workers,
         progress=progress,
+        occurrences=occurrences,
     )
     colors = (result.sources if result.samples is None else result.samples[:, :, 0]) - seen[:, None]
     energies = result.energies

@@ -76,7 +76,9 @@ def mix(
         raise BasisError(f"{len(values)} alphas for {x.shape[1]} sources; give one per source")
     mixed = add_noise(mixture(values, x.shape[2])(x), noise, seed)
     mixed = mixed.clamp(0, 1) if clip else mixed
-    return Observation(mixed, batched=True, sources=x, alphas=torch.tensor(values))
+    return Observation(
+        mixed, batched=True, sources=x, alphas=torch.tensor(values, dtype=torch.float32)
+    )
 
 
 def test_mixtures(
@@ -174,7 +176,7 @@ def draw_pairs(
     if left is not None and need > left:
         raise BasisError(
             f"{count} mixtures of {k} images take {need / 1e9:.1f} GB of memory, and "
-            f"{left / 1e9:.1f} GB are left; ask for fewer, or use a job"
+            f"{left / 1e9:.1f} GB are left; ask for fewer"
         )
     indices = draw_indices(images, count, k=k, protocol=protocol, seed=seed)
     return Pairs(images.floats(indices.flatten()).unflatten(0, (count, k)), indices)

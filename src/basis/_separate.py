@@ -106,23 +106,7 @@ def separate(
             `Progress` after every step; an exception in it ends the separation. By default there is
             a bar on a terminal and in notebooks.
     """
-    return separate_batch(
-        observation,
-        prior,
-        alphas,
-        mixing=mixing,
-        sources=sources,
-        noise=noise,
-        mask=mask,
-        method=method,
-        estimate=estimate,
-        samples=samples,
-        seed=seed,
-        device=device,
-        batch_size=batch_size,
-        workers=workers,
-        progress=progress,
-    )
+    return separate_batch(**locals())
 
 
 def separate_batch(

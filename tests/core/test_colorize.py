@@ -4,7 +4,7 @@ from PIL import Image
 
 import basis
 from basis import BasisError, GaussianMixture
-from basis._colorize import far_apart
+from basis._colorize import colorize_batch, far_apart
 from basis.samplers import Ancestral
 
 
@@ -138,3 +138,10 @@ def test_bad_arguments_are_named(two_colors, grey, change, named):
     with pytest.raises(BasisError) as caught:
         basis.colorize(**{"photo": grey, "prior": two_colors, **change})
     assert named in str(caught.value)
+
+
+def test_repeated_photos_differ_in_parts_as_in_a_whole(two_colors, grey):
+    whole = basis.colorize(grey.expand(3, -1, -1, -1), two_colors).sources
+    assert not torch.equal(whole[0], whole[1])
+    last = colorize_batch(grey, two_colors, occurrences=[2]).sources
+    assert torch.allclose(last[0], whole[2], atol=1e-6)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from basis._colorize import colorize
+from basis._colorize import colorize_batch
 from basis._separate import separate_batch
 from basis.errors import BasisError
 from basis.jobs.store import Arrays, Made, blank
@@ -180,9 +180,9 @@ def _compute(
     items = torch.from_numpy(payload.observation[rows])
     truth = None if payload.sources is None else torch.from_numpy(payload.sources[rows])
     arguments = {**task.arguments, "workers": 1, "progress": progress}
-    if task.kind == "colorize":
-        return _colorized(colorize(items, priors[0], **arguments))
     arguments["occurrences"] = [payload.occurrences[row] for row in rows]
+    if task.kind == "colorize":
+        return _colorized(colorize_batch(items, priors[0], **arguments))
     observation = Observation(items, batched=True, sources=truth)
     return _separated(separate_batch(observation, priors, **arguments))
 

@@ -177,6 +177,7 @@ def write_prior(
         **(prior.card.to_dict() if prior.card is not None else {}),
         **{name: getattr(prior, name) for name in names},
         "architecture": describe_module(module),
+        **({} if prior.energies is None else {"energies": prior.energies.to_dict()}),
         **about,
     }
     return save_prior(folder, dict(module.named_parameters()), entries, dtype=dtype)
