@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from basis.samplers.sampler import geometric
 from basis.search.plan import Plan, plan_for
 from basis.search.plausibility import energies_of
 from basis.signals.datasets import load_images
+from basis.signals.observation import as_observation
 
 _LEAST = 8  # the smallest number of signals to measure a distribution on
 _SAMPLES: dict[tuple[int, ...], str] = {(1, 28, 28): "sample", (3, 32, 32): "sample-photos"}
@@ -133,8 +135,9 @@ def check(
 
     Args:
         prior: A prior, its name or its folder.
-        data: Signals that it was not trained on, (n, *prior.shape): a tensor, or a data set by name
-            or folder. By default the images of the package, if they have its shape.
+        data: Signals that it was not trained on: an array or tensor, (n, *prior.shape), as
+            `separate` takes them, or a data set by name or folder. By
+            default the images of the package, if they have its shape.
         count: How many signals to use.
         size: The size to which pictures of a folder are cropped and resized.
         sigmas: Noise levels to test, ascending; by default 6 over the prior's range.
@@ -148,11 +151,11 @@ def check(
             f"the package has no data of shape {prior.shape}: give data, signals that the prior "
             "was not trained on"
         )
-    if isinstance(data, Tensor):
-        signals = data[:count]
+    if data is None or isinstance(data, str | os.PathLike):
+        named = _SAMPLES[prior.shape] if data is None else os.fspath(data)
+        signals = load_images(named, "test", root=root, size=size).floats(slice(count))
     else:
-        images = load_images(data or _SAMPLES[prior.shape], "test", root=root, size=size)
-        signals = images.floats(slice(count))
+        signals = as_observation(data, prior.shape, prior.value_range).values[:count]
     return Report(tuple(check_prior(prior, signals.to(prior.device or "cpu"), sigmas, seed)))
 
 

@@ -111,7 +111,7 @@ def colorize_batch(
             f"colorization needs a prior of color images; signals of {loaded.name!r} have shape "
             f"{loaded.shape}"
         )
-    given = as_observation(photo)
+    given = as_observation(photo, loaded.shape)
     if given.values.ndim != 4 or given.values.shape[1] not in (1, 3):
         raise BasisError(
             "photos must be (batch, 1, height, width) or (batch, 3, height, width), not "

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import memory_left
 from basis.mixings.matrix import mixture
+from basis.signals.arrays import SOUND_CHANNELS, as_floats, as_tensor
 from basis.signals.datasets import load_images
 from basis.signals.observation import Observation, as_observation
 
@@ -38,7 +41,7 @@ _REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
 
 
 def mix(
-    sources: Tensor | Sequence[Any],
+    sources: Tensor | np.ndarray | Sequence[Any],
     alphas: Sequence[float] | None = None,
     *,
     noise: float = 0.0,
@@ -49,8 +52,10 @@ def mix(
     """Adds sources to a mixture: sum_i alpha_i x_i.
 
     Args:
-        sources: One per alpha: paths, pictures, arrays or tensors, all of one shape, or images of a
-            data set such as "sample:3". A tensor (batch, k, channels, *size) makes a batch.
+        sources: A list, one per alpha: paths, pictures, arrays or tensors, all of one shape, or
+            images of a data set such as "sample:3". Or an array or tensor of k sources, or of a
+            batch of them, (batch, k, channels, *size): five axes are a batch of pictures, and
+            (batch, k, 1, length) or (batch, k, 2, length) a batch of sound.
         alphas: The mixing coefficients; 1 for every source by default.
         noise: Standard deviation of Gaussian noise that is added.
         clip: Clip the mixture to [0, 1], as in a picture file.
@@ -60,9 +65,13 @@ def mix(
     Returns:
         An observation that knows its sources and alphas; `save` writes it to a file.
     """
-    if isinstance(sources, Tensor) and sources.ndim >= 4:
-        x = sources
+    if isinstance(sources, np.ndarray):
+        sources = as_tensor(sources, "the sources")
+    if isinstance(sources, Tensor) and _is_batch(sources):
+        x = as_floats(sources, "the sources", double=True)
     else:
+        if not isinstance(sources, Tensor | list | tuple) or not len(sources):
+            raise BasisError(f"sources must be a list, an array or a tensor, not {sources!r:.60}")
         read = [_source(one, root) for one in sources]
         for one, name in zip(read, sources, strict=True):
             if one.shape != read[0].shape:
@@ -115,11 +124,16 @@ test_mixtures.__test__ = False  # type: ignore[attr-defined]  # not a test, what
 
 def add_noise(observation: Tensor, noise: float, seed: int) -> Tensor:
     """The observation with Gaussian noise of this standard deviation."""
-    if not noise >= 0:
-        raise BasisError(f"noise must be at least 0, not {noise:g}")
+    if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0 <= noise < math.inf:
+        raise BasisError(f"noise must be a number of at least 0, not {noise!r}")
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(observation.shape, generator=generator)
     return observation + noise * normal if noise else observation
+
+
+def _is_batch(sources: Tensor) -> bool:
+    """Whether sources are those of a batch of mixtures, and not of one."""
+    return sources.ndim > 4 or (sources.ndim == 4 and sources.shape[2] in SOUND_CHANNELS)
 
 
 def _source(source: Any, root: str | Path | None) -> Tensor:

@@ -216,6 +216,9 @@ def test_the_loss_of_the_exact_denoiser_is_the_smallest():
     assert losses[0] < 0.8 * losses[1]
     with pytest.raises(BasisError, match="shape"):
         exact.loss(torch.rand(2, 1, 3))
+    for wrong in (x.numpy(), x.byte(), None):
+        with pytest.raises(BasisError, match="must be a tensor of floats"):
+            exact.loss(wrong)
 
 
 def test_only_declared_exact_samples_are_used_for_typical_energies():

@@ -7,8 +7,12 @@ from PIL import Image
 
 import basis
 from basis.errors import BasisError
+from basis.jobs.streams import ArrayStream
+from basis.priors.gaussian import GaussianMixture
 from basis.samplers.gibbs import Gibbs
+from basis.signals.datasets import load_images
 from basis.signals.observation import Observation, as_observation, read
+from basis.training.data import training_data
 
 
 @pytest.fixture
@@ -88,6 +92,12 @@ def test_read_keeps_the_shape_of_one_signal(pixels, tmp_path):
         ((5, 7), (1, 7), (5, 1, 7)),
         ((2, 7), (2, 7), (1, 2, 7)),
         ((90,), (1, 7), (1, 1, 90)),
+        ((5, 90), (1, 7), (5, 1, 90)),
+        ((1, 90), (1, 7), (1, 1, 90)),
+        ((2, 90), (2, 7), (1, 2, 90)),
+        ((3, 2, 90), (2, 7), (3, 2, 90)),
+        ((90,), None, (1, 1, 90)),
+        ((2, 90), None, (1, 2, 90)),
         ((28, 28), None, (1, 1, 28, 28)),
         ((28, 28, 3), None, (1, 3, 28, 28)),
         ((5, 2, 90), None, (5, 2, 90)),
@@ -99,10 +109,79 @@ def test_axes(have, shape, found):
 
 
 @pytest.mark.parametrize(
+    ("have", "found"),
+    [
+        ((9, 28, 28), (9, 1, 28, 28)),
+        ((3, 28, 28), (3, 1, 28, 28)),
+        ((9, 28, 28, 3), (9, 3, 28, 28)),
+        ((9, 3, 28, 28), (9, 3, 28, 28)),
+        ((9, 500), (9, 1, 500)),
+        ((9, 2, 8), (9, 2, 8)),
+        ((9, 12, 500), (9, 12, 500)),
+        ((9, 1, 4, 4, 4), (9, 1, 4, 4, 4)),
+    ],
+)
+def test_axes_of_training_data(have, found):
+    assert training_data(np.random.default_rng(0).random(have)).values.shape == found
+
+
+def test_types_of_values(tmp_path):
+    """uint8, int16 and floats mean the same wherever an array is accepted."""
+    sound = np.array([[0, 16384, -32768]], np.int16)
+    wanted = torch.tensor([[0, 0.5, -1]])
+    np.save(tmp_path / "sound.npy", sound)
+    for given in (sound, torch.from_numpy(sound), sound.astype(">i2"), tmp_path / "sound.npy"):
+        assert torch.equal(as_observation(given, (1, 3), (-1, 1)).values[0], wanted)
+        assert torch.equal(as_observation(given, (1, 3)).values[0], wanted)
+    assert torch.equal(basis.mix([sound, sound]).values[0], 2 * wanted)
+    assert torch.equal(basis.mix(sound[None].repeat(2, 0)).values[0], 2 * wanted)
+    assert torch.equal(basis.read(sound).values, wanted)
+    assert torch.equal(training_data(sound[None].repeat(9, 0)).values[0], wanted)
+    assert torch.equal(ArrayStream(sound[None]).read(0, 1).observation[0], wanted)
+    with pytest.raises(BasisError, match="16-bit values stand for -1 to 1"):
+        as_observation(sound, (1, 3), (0, 1))
+    for use in (as_observation, training_data, lambda x: basis.mix([x]), ArrayStream):
+        with pytest.raises(BasisError, match=r"int32.*uint8.*int16.*floats are accepted"):
+            use(np.zeros((9, 1, 3), np.int32))
+
+
+def test_mixtures_of_stacked_sources():
+    pictures, sound = torch.rand(2, 3, 8, 8), torch.rand(2, 1, 90)
+    assert torch.equal(basis.mix(pictures).values, pictures.sum(0, keepdim=True))
+    assert torch.equal(basis.mix(pictures.numpy()).values, pictures.sum(0, keepdim=True))
+    assert torch.equal(basis.mix(pictures.movedim(1, -1).numpy()).values[0], pictures.sum(0))
+    assert torch.equal(basis.mix(sound).values, sound.sum(0, keepdim=True))
+    assert torch.equal(basis.mix(sound[None].repeat(4, 1, 1, 1)).values[3], sound.sum(0))
+    assert torch.equal(basis.mix(pictures[None].numpy()).values, pictures.sum(0, keepdim=True))
+    for wrong in (None, [], "sample:3", 3):
+        with pytest.raises(BasisError, match="sources must be a list"):
+            basis.mix(wrong)
+    with pytest.raises(BasisError, match="noise must be a number"):
+        basis.mix(pictures, noise="0.1")
+
+
+def test_check_and_colorize_take_the_same_arrays():
+    digits = load_images("sample").images[:16, 0].numpy()
+    reports = [
+        str(basis.check("mnist", data))
+        for data in (digits, digits[..., None], torch.from_numpy(digits)[:, None] / 255)
+    ]
+    assert len(set(reports)) == 1
+    for wrong in (3, [1, 2], np.full((16, 28, 28), np.nan)):
+        with pytest.raises(BasisError):
+            basis.check("mnist", wrong)
+    prior = GaussianMixture(torch.full((1, 3, 8, 8), 0.5), torch.tensor([0.05]))
+    for shape in ((8, 8), (8, 8, 3), (1, 8, 8), (3, 8, 8), (8, 8, 1)):
+        photo = np.full(shape, 128, np.uint8)
+        found = basis.colorize(photo, prior, method=Gibbs(steps=2))
+        assert found.sources.shape == (1, 1, 3, 8, 8), shape
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         (np.zeros((1, 1, 8, 8), np.int32), "int32"),
-        (np.array([["a"]]), "uint8 or floats"),
+        (np.array([["a"]]), "<U1 values; uint8"),
         (np.array([[None]]), "object"),
         (np.full((8, 8), np.nan), "NaN"),
         (np.zeros((0, 8, 8)), "empty"),

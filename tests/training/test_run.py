@@ -128,8 +128,8 @@ def test_flows_of_floats_have_their_own_code_length(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": torch.zeros(9, dtype=torch.int64)}, "training data must be uint8 or floats"),
-        ({"data": np.full((9, 1, 8), np.nan)}, "not finite"),
+        ({"data": torch.zeros(9, dtype=torch.int64)}, "int64 values; uint8"),
+        ({"data": np.full((9, 1, 8), np.nan)}, "NaN or infinite"),
         ({"data": torch.ones(90, 1, 8)}, "are the same"),
         ({"data": waves(), "value_range": (None, 0.5)}, "outside of value_range"),
         ({"data": "nowhere"}, "nowhere"),
@@ -171,6 +171,24 @@ def test_a_folder_with_a_prior_but_no_run_is_refused(tmp_path, tiny_prior, blobs
     with pytest.raises(BasisError, match="holds a prior without the state"):
         basis.training.train_ladder(blobs(), out=tmp_path, held_out=8, progress=False)
     assert (tmp_path / "weights.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "out='runs/mine', not None"),
+        ({"out": 3}, "not 3"),
+        ({"out": "x", "data": None}, "not NoneType"),
+        ({"out": "x", "data": [1, 2]}, "not list"),
+        ({"out": "x", "data": torch.rand(9, 1, 4, 4), "value_range": 3}, "value_range .* not 3"),
+        ({"out": "x", "data": torch.rand(9)}, r"\(n, channels, \*size\)"),
+    ],
+)
+def test_arguments_of_a_first_attempt(tmp_path, monkeypatch, settings, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BasisError, match=says):
+        basis.train(**{"data": "sample"} | settings)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_starts_from_a_prior_with_its_head(tmp_path, finished, blobs):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import reading as reading_file
+from basis.signals.arrays import TYPES
 from basis.signals.observation import Observation, as_observation, read
 from basis.signals.pictures import find_pictures
 
@@ -91,7 +92,7 @@ class ArrayStream(ObservationStream):
     """The observations of an array (n, c, *size), which may be a memory map of a file.
 
     Args:
-        array: uint8 (v stands for v / 255) or floats; a tensor or a NumPy array.
+        array: uint8 (v stands for v / 255), int16 (v / 32768) or floats; a tensor or a NumPy array.
         change: Applied to every piece that is read (n, c, *size); keeps the number of items.
         sources: The true sources, (n, k, C, *size), if they are known.
     """
@@ -108,8 +109,8 @@ class ArrayStream(ObservationStream):
             raise BasisError(
                 f"observations must be (n, channels, *size), n at least 1, not {self.array.shape}"
             )
-        if self.array.dtype != np.uint8 and not np.issubdtype(self.array.dtype, np.floating):
-            raise BasisError(f"observations must be uint8 or floats, not {self.array.dtype}")
+        if self.array.dtype.kind != "f" and self.array.dtype not in (np.uint8, np.int16):
+            raise BasisError(f"the observations contain {self.array.dtype} values; {TYPES}")
         self.shape = self._first_shape()
 
     def __len__(self) -> int:
@@ -119,7 +120,8 @@ class ArrayStream(ObservationStream):
         part = self.array[start:stop]
         with np.errstate(over="ignore"):  # values beyond float32 become infinite: found later
             values = torch.from_numpy(np.array(part, dtype=np.float32, order="C"))
-        values = values.div_(255) if part.dtype == np.uint8 else values
+        if part.dtype.kind != "f":
+            values = values.div_(255 if part.dtype == np.uint8 else 32768)
         truth = None if self.sources is None else self.sources[start:stop]
         return Piece(values if self.change is None else self.change(values), truth)
 

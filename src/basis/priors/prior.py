@@ -331,7 +331,13 @@ class Prior(nn.Module, ABC):
         return write_prior(self, folder, **about)
 
     def check_signals(self, signals: Tensor) -> None:
-        """Refuses signals, (n, *shape), of a shape other than the prior's."""
+        """Refuses anything but floats, (n, *shape), of the prior's shape."""
+        if not isinstance(signals, Tensor) or not signals.is_floating_point():
+            kind = signals.dtype if isinstance(signals, Tensor) else type(signals).__name__
+            raise BasisError(
+                f"signals of prior {self.name!r} must be a tensor of floats, not {kind}; "
+                "basis.read makes floats of pictures and arrays"
+            )
         if tuple(signals.shape[1:]) != self.shape:
             raise BasisError(
                 f"prior {self.name!r} has signals of shape {self.shape}, not "

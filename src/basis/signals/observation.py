@@ -28,6 +28,7 @@ from basis.signals.arrays import (
 MAX_PIXELS = 24_000_000
 """Pixels of a picture that is separated at its own size: larger ones take very long."""
 
+_INTEGERS = {"uint8": (8, (0, 1)), "int16": (16, (-1, 1))}  # bits, and what the values stand for
 _EQUAL = 1e-6  # channels that differ by less are equal
 _ACCEPTED_SOURCES = "a path, a picture, a NumPy array, a tensor, an Observation or a list of these"
 
@@ -160,8 +161,9 @@ def read(
 
     Args:
         source: The path of a picture, .npy or .npz file; a PIL image; a NumPy array or a tensor; or
-            a list of these, which becomes a batch. 8-bit values are scaled to 0 to 1, floats are
-            kept. An .npz file may contain `observation`, `sources` and `alphas`.
+            a list of these, which becomes a batch. uint8 is divided by 255 and int16 by 32768;
+            floats are kept. The axes of an array are decided by the shape of the prior. An .npz
+            file may contain `observation`, `sources` and `alphas`.
         grey: Turn color pictures grey (ITU-R 601 luma).
         color: Turn grey pictures into color pictures of three equal channels.
         invert: Exchange light and dark, 1 - values: for digits in black on white.
@@ -196,21 +198,22 @@ def as_observation(
 
     Args:
         value: As `read` takes it, or an observation.
-        shape: The shape of one item, (channels, *size), where known. An array of this shape is one
-            item, with one more axis a batch; (*size) has one channel; pictures may have their
-            channels last. An array that can be read in two ways is rejected.
-        value_range: The range of a source's values. 8-bit arrays, which stand for 0 to 1, are
-            rejected for any other.
+        shape: The shape of one item, (channels, *size), where known: it decides which axes an array
+            has, as `basis.signals.arrays.to_batch` says. An array that can be read in two ways is
+            rejected.
+        value_range: The range of a source's values. Arrays of uint8, which stand for 0 to 1, and
+            of int16, which stand for -1 to 1, are rejected for any other.
     """
     parts = _parts(value) if isinstance(value, list | tuple) else [value]
     found = []
     for part in parts:
-        dtype = getattr(part, "dtype", None)
-        if value_range not in (None, (0, 1)) and dtype in (torch.uint8, np.uint8):
+        dtype = str(getattr(part, "dtype", "")).removeprefix("torch.")
+        bits, own = _INTEGERS.get(dtype, (0, None))
+        if own is not None and value_range is not None and value_range != own:
             low, high = value_range
             raise BasisError(
-                f"8-bit values stand for 0 to 1, and this prior's values are in [{low:g}, "
-                f"{high:g}]; give floats"
+                f"{bits}-bit values stand for {own[0]} to {own[1]}, and this prior's values are in "
+                f"[{low:g}, {high:g}]; give floats"
             )
         found.append(_without_equal_channels(_as_batch(_open(part), shape), shape))
     return _join(found)

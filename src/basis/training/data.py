@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
+from basis.priors.card import check_value_range
+from basis.signals.arrays import as_floats as to_floats
+from basis.signals.arrays import as_tensor, to_batch
 from basis.signals.datasets import load_images
 from basis.signals.image_set import ImageSet
 
@@ -90,8 +93,9 @@ def training_data(
             labels = data.labels
             names = data.classes or tuple(map(str, range(int(labels.max()) + 1)))
     else:
-        values, name = torch.as_tensor(data), "data"
+        values, name = _from_array(data), "data"
     check_values(values)
+    check_value_range(value_range, "value_range")
     low, high = value_range or (None, None)
     if values.dtype == torch.uint8:
         if (low, high) not in ((None, None), (0.0, 1.0)):
@@ -110,6 +114,24 @@ def training_data(
             f"{value_range}"
         )
     return TrainingData(values, low, high, name, labels, names, selected)
+
+
+def _from_array(data: object) -> Tensor:
+    """An array or tensor as training data, (n, channels, *size); uint8 is kept."""
+    where = "the training data"
+    values = as_tensor(data, where) if isinstance(data, np.ndarray) else data
+    if not isinstance(values, Tensor):
+        raise BasisError(
+            f"training data is a folder, a named data set, an array or a tensor, not "
+            f"{type(data).__name__}"
+        )
+    if values.dtype != torch.uint8:
+        values = to_floats(values, where)
+    if values.ndim < 2:
+        raise BasisError(
+            f"{where} has shape {tuple(values.shape)}; (n, channels, *size) is accepted"
+        )
+    return to_batch(values, where, many=True).contiguous()
 
 
 def check_not_sound(path: Path) -> None:
@@ -141,7 +163,7 @@ def check_values(values: Tensor) -> None:
     """Raises if a tensor cannot be training data."""
     if values.ndim < 2 or not (values.dtype == torch.uint8 or values.is_floating_point()):
         raise BasisError(
-            "training data must be uint8 or floats of shape (n, channels, ...), not "
+            "training data must be uint8 or floats of shape (n, channels, *size), not "
             f"{values.dtype} of shape {tuple(values.shape)}"
         )
 

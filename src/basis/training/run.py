@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -53,7 +54,7 @@ conditions on classes, none of which change anything at first."""
 def train(
     data: Data,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     kind: str = "unet",
     size: int | None = None,
     classes: Sequence[int] | None = None,
@@ -81,9 +82,11 @@ def train(
 
     Args:
         data: A folder, a named data set (`basis.signals.load_images` lists what can be read), an
-            .npy or .npz file, an `ImageSet`, or an array or tensor (n, channels, *size): uint8,
-            which stands for [0, 1], or floats of any range.
-        out: The folder. One with a run on other data, or a prior without a run, is refused.
+            .npy or .npz file, an `ImageSet`, or an array or tensor (n, channels, *size), by the
+            rules of `basis.signals.arrays.to_batch`: uint8, which stands for [0, 1], int16, which
+            stands for [-1, 1], or floats of any range.
+        out: The folder; it must be given. One with a run on other data, or a prior without a run,
+            is refused.
         kind: The kind of network: "unet", "energy", "ncsn" or "glow".
         size: The side to which pictures from files are cut and resized.
         classes: Only items with these labels.
@@ -115,6 +118,10 @@ def train(
         settings: Settings of `TrainConfig`, such as `images=` or `hours=`, and sizes of the
             network, such as `widths=` of `basis.nn.UNetConfig`.
     """
+    if not isinstance(out, str | os.PathLike):
+        raise BasisError(
+            f"train needs the folder it writes to, such as out='runs/mine', not {out!r}"
+        )
     folder = Path(out)
     network = find_kind(kind, trainable=True)
     training, sizes = split_settings(network, settings)
