@@ -233,6 +233,7 @@ class Tab:
         with gr.Accordion("Download", visible=False) as self.downloads:
             self.files = gr.Files(label="Files", interactive=False, elem_id=f"{self.name}-files")
             code: dict[str, Any] = {"wrap_lines": True, "interactive": False, "lines": 1}
+            code["show_line_numbers"] = False
             self.python = gr.Code(None, "python", label="In Python", **code)
             self.command = gr.Code(None, "shell", label="As a command", **code)
 

@@ -45,7 +45,7 @@ button:focus-visible, canvas:focus-visible { outline: 3px solid var(--color-acce
   border-left: 4px solid var(--color-accent); background: var(--background-fill-secondary); }
 .notice.bad { border-color: #dc2626; }
 .notice.good { border-color: #16a34a; }
-.notice.busy, .notice.doubt { border-color: #d97706; }
+.notice.busy { border-color: #d97706; }
 .part { margin: 0.9rem 0; }
 .pics { display: flex; flex-wrap: wrap; gap: 8px; }
 .pic { margin: 0; text-align: center; width: 132px; }
@@ -253,8 +253,7 @@ def result_view(run: Run) -> str:
     task, result = run.task, run.result
     if result is None:
         return ""
-    kind = "info" if result.plausible is None else "good" if bool(result.plausible[0]) else "doubt"
-    parts = [notice("<br>".join(html.escape(line) for line in str(result).splitlines()), kind)]
+    parts = [notice("<br>".join(html.escape(line) for line in str(result).splitlines()))]
     if task.kind == "separate":
         parts.append(_sources(result))
     else:
