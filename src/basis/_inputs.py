@@ -23,11 +23,14 @@ from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan, Round, plan_for, single_round
 from basis.search.ranking import Ranking, needs_order
 from basis.settings import ESTIMATES, METHODS, Estimate
+from basis.signals.arrays import crop_and_resize
 from basis.signals.observation import read
 from basis.store.loading import load_prior
 
 PriorLike = Prior | str | Path
 """A prior, its name or its folder."""
+
+_ALL_KNOWN = 1 - 1e-6  # a mean of a mask's values is above this only if all are 1
 
 
 def load_priors(
@@ -192,17 +195,31 @@ def make_mixing(
     if mixing is None:
         mixing = mixtures(alphas) if is_rows(alphas) else mixture(alphas)
     if mask is not None:
-        mixing = mixing.replace(mask=_read_mask(mask))
+        mixing = mixing.replace(mask=read_mask(mask))
     if isinstance(noise, str | bool) or noise is None:
         raise BasisError(f"noise must be a standard deviation of 0 or more, not {noise!r}")
     return (mixing.replace(noise=noise) if noise else mixing).fit(shape)
 
 
-def _read_mask(mask: Any) -> Any:
-    """Ones where a picture is white; arrays as they are."""
+def read_mask(
+    mask: Any, size: tuple[int, ...] | None = None, original: tuple[int, ...] | None = None
+) -> Any:
+    """Ones where a picture is white; arrays as they are.
+
+    Args:
+        mask: An array, or the path of a picture.
+        size: The size that the observation was converted to, for masks to convert alike: a value
+            is then known if all values that it was made of are.
+        original: The size of the masks to convert; any by default.
+    """
     if isinstance(mask, str | Path):
-        return (read(mask, grey=True).values > 0.5).double()
-    return mask
+        mask = (read(mask, grey=True).values > 0.5).double()
+    have = tuple(np.shape(mask)[-2:])
+    if size is None or len(have) != 2 or have == size or original not in (None, have):
+        return mask
+    values = torch.as_tensor(mask, dtype=torch.float64)
+    resized = crop_and_resize(values[(None,) * (4 - values.ndim)], *size)
+    return (resized[0] > _ALL_KNOWN).double()
 
 
 def check_priors(priors: list[Prior], mixing: Mixing) -> list[Prior]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from basis.files import memory_left
 from basis.mixings.matrix import mixture
 from basis.signals.arrays import SOUND_CHANNELS, as_floats, as_tensor
 from basis.signals.datasets import load_images
-from basis.signals.observation import Observation, as_observation
+from basis.signals.observation import Observation, as_observation, read
 
 if TYPE_CHECKING:
     from basis.signals.image_set import ImageSet
@@ -46,40 +46,49 @@ def mix(
     *,
     noise: float = 0.0,
     clip: bool = False,
+    grey: bool = False,
+    color: bool = False,
+    size: int | tuple[int, int] | None = None,
     seed: int = 0,
     root: str | Path | None = None,
 ) -> Observation:
     """Adds sources to a mixture: sum_i alpha_i x_i.
 
     Args:
-        sources: A list, one per alpha: paths, pictures, arrays or tensors, all of one shape, or
-            images of a data set such as "sample:3". Or an array or tensor of k sources, or of a
+        sources: A list, one per alpha: paths, pictures, arrays or tensors, or images of a
+            data set such as "sample:3". Or an array or tensor of k sources, or of a
             batch of them, (batch, k, channels, *size): five axes are a batch of pictures, and
             (batch, k, 1, length) or (batch, k, 2, length) a batch of sound.
         alphas: The mixing coefficients; 1 for every source by default.
         noise: Standard deviation of Gaussian noise that is added.
         clip: Clip the mixture to [0, 1], as in a picture file.
+        grey, color, size: Convert the sources as `basis.read` does.
         seed: The seed of the noise.
         root: The data folder, for images of a data set.
 
     Returns:
         An observation that knows its sources and alphas; `save` writes it to a file.
     """
+    asked: dict[str, Any] = {"grey": grey, "color": color, "size": size}
     if isinstance(sources, np.ndarray):
         sources = as_tensor(sources, "the sources")
     if isinstance(sources, Tensor) and _is_batch(sources):
         x = as_floats(sources, "the sources", double=True)
+        if any(asked.values()):
+            flat = read(Observation(x.flatten(0, 1), batched=True), **asked).values
+            x = flat.unflatten(0, tuple(x.shape[:2]))
     else:
         if not isinstance(sources, Tensor | list | tuple) or not len(sources):
             raise BasisError(f"sources must be a list, an array or a tensor, not {sources!r:.60}")
-        read = [_source(one, root) for one in sources]
-        for one, name in zip(read, sources, strict=True):
-            if one.shape != read[0].shape:
+        each = [_source(one, root, asked) for one in sources]
+        for one, name in zip(each, sources, strict=True):
+            if one.shape != each[0].shape:
                 raise BasisError(
                     f"sources must have one shape; {_name(sources[0])} is "
-                    f"{tuple(read[0].shape)}, {_name(name)} is {tuple(one.shape)}"
+                    f"{tuple(each[0].shape)}, {_name(name)} is {tuple(one.shape)}; size, grey and "
+                    "color convert pictures"
                 )
-        x = torch.stack(read)[None]
+        x = torch.stack(each)[None]
     values = (1.0,) * x.shape[1] if alphas is None else tuple(alphas)
     if len(values) != x.shape[1]:
         raise BasisError(f"{len(values)} alphas for {x.shape[1]} sources; give one per source")
@@ -136,7 +145,7 @@ def _is_batch(sources: Tensor) -> bool:
     return sources.ndim > 4 or (sources.ndim == 4 and sources.shape[2] in SOUND_CHANNELS)
 
 
-def _source(source: Any, root: str | Path | None) -> Tensor:
+def _source(source: Any, root: str | Path | None, asked: Mapping[str, Any]) -> Tensor:
     """One source, (channels, *size)."""
     found = _REFERENCE.fullmatch(source) if isinstance(source, str) else None
     if found and not Path(source).exists():
@@ -144,8 +153,8 @@ def _source(source: Any, root: str | Path | None) -> Tensor:
         index = int(found["index"])
         if index >= len(images):
             raise BasisError(f"{source}: {found['name']} has test images 0 to {len(images) - 1}")
-        return images.floats(torch.tensor([index]))[0]
-    values = as_observation(source).values
+        source = Observation(images.floats(torch.tensor([index])), batched=True)
+    values = as_observation(read(source, **asked)).values
     if len(values) != 1:
         raise BasisError(f"{_name(source)} holds {len(values)} signals; one is needed here")
     return values[0]

@@ -24,6 +24,7 @@ from basis._inputs import (
     load_priors,
     make_mixing,
     make_plan,
+    read_mask,
 )
 from basis._version import __version__
 from basis.devices import default_workers, run_all
@@ -88,7 +89,8 @@ def separate(
             from 1 to 4 that explains an item plausibly, with alphas of 1.
         noise: Standard deviation of Gaussian noise on the observation.
         mask: Ones where the observation is known and zeros elsewhere; an array, or the path of a
-            picture that is white where it is known.
+            picture that is white where it is known. A mask of the size that the observation had
+            before `basis.read` changed it is resized like it.
         method: How to search: "fast", "balanced", "best" or a number of network evaluations per
             item. Or a sampler or its name, which draws one sample without a search; or a `Plan`.
         estimate: What `Result.sources` is. "mode": the most probable sources found. "mean": the
@@ -149,16 +151,18 @@ def separate_batch(
         raise BasisError("unknown alphas need a plain mixture: leave out mask and noise")
     known: Any = alphas if wanted is None else [1.0 if a is None else a for a in wanted]
     shape = priors[0].shape
-    fitted = make_mixing(
-        [1.0] * MOST_SOURCES if count_unknown else known, mixing, mask, noise, shape
-    )
-    given = as_observation(parts, fitted.observed_shape(shape), priors[0].value_range)
+    known = [1.0] * MOST_SOURCES if count_unknown else known
+    everywhere = None if mixing is None else mixing.replace(mask=None)
+    observed = make_mixing(known, everywhere, None, noise, shape).observed_shape(shape)
+    given = as_observation(parts, observed, priors[0].value_range)
     m = given.values
     if is_rows(alphas):
         m = _stack(m, len(alphas), shape[0])
-    if fitted.observed_shape(shape)[1:] == shape[1:]:
+    if observed[1:] == shape[1:]:
         priors = large_enough(priors, tuple(m.shape[2:]))
-        fitted = fitted.fit(priors[0].shape)
+    if mask is not None and given.original_size is not None:
+        mask = read_mask(mask, tuple(m.shape[2:]), given.original_size)
+    fitted = make_mixing(known, mixing, mask, noise, priors[0].shape)
     priors = check_priors(priors, fitted) if not count_unknown else priors
     m = check_observation(m, priors, fitted)
     names = given.names

@@ -34,6 +34,18 @@ def test_sources_are_added(tmp_path):
         basis.mix(sources, noise=-1.0)
 
 
+def test_pictures_are_converted_to_one_shape(tmp_path):
+    photo, grey = torch.rand(3, 12, 18), torch.rand(1, 10, 10)
+    with pytest.raises(BasisError, match="size"):
+        basis.mix([photo, grey])
+    mixed = basis.mix([photo, grey], (0.5, 0.5), size=8, color=True)
+    assert mixed.values.shape == (1, 3, 8, 8)
+    assert torch.equal(mixed.sources[0, 0], basis.read(photo, size=8).values)
+    assert torch.equal(mixed.sources[0, 1, 0], mixed.sources[0, 1, 2])
+    assert basis.mix(["sample:3", photo], grey=True, size=28).values.shape == (1, 1, 28, 28)
+    assert basis.mix(torch.rand(2, 3, 3, 8, 8), grey=True).sources.shape == (2, 3, 1, 8, 8)
+
+
 @pytest.mark.parametrize("size", [(4, 5), (16,), (2, 3, 4)])
 def test_the_trivial_baseline(size):
     sources = torch.randn(3, 2, 2, *size, generator=torch.Generator().manual_seed(0))

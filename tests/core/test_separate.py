@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import basis
 from basis import BasisError, GaussianMixture, Plan, Round, separate
@@ -124,6 +125,30 @@ def test_a_noisy_observation_is_not_matched_exactly(toy_prior, patterns):
     r = separate(m, toy_prior, noise=0.1)
     assert 0.03 < r.residual.item() < 0.2
     assert psnr(r.sources, truth, permute=True).item() > 20
+
+
+def test_a_mask_is_resized_like_the_observation(toy_prior, tmp_path):
+    pixels = np.full((8, 12), 255, np.uint8)
+    pixels[3, 4] = 0  # unknown, and part of four pixels of the resized observation
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    photo = basis.read(torch.rand(1, 8, 12), size=4)
+    assert photo.original_size == (8, 12)
+    found = separate(photo, toy_prior, (1,), mask=tmp_path / "mask.png", method=20)
+    expected = torch.ones(1, 4, 4)
+    expected[0, 1:3, 0:2] = 0
+    assert torch.equal(found.mixing.mask, expected.double())
+    same = separate(photo, toy_prior, (1,), mask=pixels / 255, method=20)
+    assert torch.equal(same.sources, found.sources)
+    with pytest.raises(BasisError, match="mask"):
+        separate(photo, toy_prior, (1,), mask=torch.ones(5, 5), method=20)
+
+
+def test_a_mask_of_a_picture_in_tiles(toy_prior):
+    mask = torch.ones(6, 7)
+    mask[2:4] = 0
+    m = torch.rand(1, 1, 6, 7)
+    found = separate(m, toy_prior, (1,), mask=mask, method=20)
+    assert torch.allclose(found.sources[0] * mask, m * mask, atol=1e-4)
 
 
 def test_masked_values_do_not_matter(toy_prior, patterns):

@@ -99,18 +99,20 @@ def data_set(inputs: list[str]) -> str | None:
     return inputs[0] if single else None
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
+def add_reading(parser: argparse.ArgumentParser, *, invert: bool = True) -> None:
     """The conversions of `basis.read`."""
     group = parser.add_argument_group("reading pictures (nothing is converted unless asked)")
     group.add_argument("--grey", action="store_true", help="convert color to grey")
     group.add_argument("--color", action="store_true", help="convert grey to color")
-    group.add_argument("--invert", action="store_true", help="exchange light and dark")
+    if invert:
+        group.add_argument("--invert", action="store_true", help="exchange light and dark")
     group.add_argument("--size", type=natural, help="crop and resize to N x N pixels")
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `basis.read` that `add_reading`'s flags give."""
-    return {name: getattr(args, name) for name in ("grey", "color", "invert", "size")}
+    names = ("grey", "color", "invert", "size")
+    return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
 def add_method(group: Group) -> None:

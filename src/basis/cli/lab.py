@@ -296,7 +296,8 @@ def _print_rows(rows: list[Quality]) -> None:
     """Prints rows as soon as they are known: the whole table may take long."""
     for row in rows:
         say(
-            f"{row.method:20} {row.mean:6.2f} ± {row.stderr:.2f} dB, median {row.median:.2f}, "
+            f"{row.method:20} {row.measure.upper()} {row.mean:.2f} ± {row.stderr:.2f} dB, "
+            f"median {row.median:.2f}, "
             f"{row.evaluations:.0f} evaluations, {row.seconds:.3f} s per mixture, residual "
             f"{row.residual:.2g}"
         )

@@ -14,6 +14,7 @@ EPILOG = """\
 examples:
   basis mix sample:3 sample:18 --out mixture.npz               two digits of the package
   basis mix a.png b.png --alphas 0.5 0.5 --out mixture.png
+  basis mix cat.jpg dog.jpg --size 32 --alphas 0.5 0.5 --out mixture.png
   basis mix flute.npy drum.npy --out mixture.npz
   basis mix sample --count 6 --out mixtures.npz                pairs of random digits
 
@@ -37,6 +38,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("--clip", action="store_true", help="cut off values above 1")
     parser.add_argument("--out", default="mixture.npz", metavar="FILE", help=".npz, .npy or .png")
+    flags.add_reading(parser, invert=False)
     group = parser.add_argument_group("more")
     group.add_argument(
         "--count", type=flags.natural, default=6, help="mixtures of a data set (default 6)"
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
     if name is not None:
         mixture = test_mixtures(name, args.count, **same)
     else:
-        mixture = mix(args.inputs, clip=args.clip, **same)
+        mixture = mix(args.inputs, clip=args.clip, **flags.reading(args), **same)
     mixture.save(args.out)
     print(mixture)
     print(f"written to {args.out}")

@@ -20,6 +20,7 @@ examples:
   basis separate paper.jpg --grey --invert --size 28           dark digits on white paper
   basis separate mixture.npz --method best --samples 20        with samples of the posterior
   basis separate two.png --alphas unknown                      alphas estimated
+  basis separate photo.png --mask mask.png --alphas 1 --prior cifar10   fills in what is masked
   basis separate some.png --sources unknown                    one to four sources
   basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1     two mixtures of the same sources
   basis separate folder/ --out store --workers 4               a job: resumable, in shards
@@ -66,7 +67,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--noise", type=flags.number, default=0.0, help="standard deviation of noise (default 0)"
     )
-    group.add_argument("--mask", metavar="FILE", help="a picture, white where it is observed")
+    group.add_argument("--mask", metavar="FILE", help="a picture, white where it is known")
     group.add_argument(
         "--mixing",
         nargs="+",
@@ -110,10 +111,13 @@ def separate_as_job(args: argparse.Namespace, out: Path) -> None:
     """Separates the inputs in shards."""
     from functools import partial
 
+    from basis._inputs import read_mask
     from basis.jobs.job import separate_job
     from basis.jobs.streams import as_stream
 
     arguments = _arguments(args, None)
+    if args.mask and args.size:
+        arguments["mask"] = read_mask(args.mask, (args.size, args.size))
     observations: Any = partial(as_stream, args.inputs, skip=args.out, **flags.reading(args))
     if flags.data_set(args.inputs):
         observations = _read(args)

@@ -179,7 +179,8 @@ def _widest(priors: list[Prior], arguments: Mapping[str, Any]) -> tuple[int, tup
     wanted, _ = check_alphas(alphas, arguments["sources"], mixing, None, len(priors))
     known: Any = alphas if wanted is None else [1.0 if a is None else a for a in wanted]
     known = (1.0, 1.0) if known is None else known
-    fitted = make_mixing(known, mixing, arguments["mask"], arguments["noise"], priors[0].shape)
+    everywhere = None if mixing is None else mixing.replace(mask=None)
+    fitted = make_mixing(known, everywhere, None, arguments["noise"], priors[0].shape)
     each = priors * fitted.sources if len(priors) == 1 else priors
     method, estimate, samples = (arguments[n] for n in ("method", "estimate", "samples"))
     plan = make_plan(method, estimate, samples, each, fitted)

@@ -170,8 +170,8 @@ def measure_quality(
         progress: Called after every step.
 
     Returns:
-        A row for the estimate; with samples also rows for one sample, for their mean, and for the
-        sample of each mixture that is closest to the truth.
+        A row for the estimate; with samples also rows for one posterior sample, for their mean, and
+        for that of each mixture that is closest to the truth. The estimate is not one of them.
     """
     first = prior if isinstance(prior, Prior) else prior[0]
     k = pairs.sources.shape[1]
@@ -194,9 +194,9 @@ def measure_quality(
         rows += [
             quality_of(f"{name}, {title}", found, pairs, first, **cost)
             for title, found in (
-                ("one sample", each[0]),
-                ("mean of the samples", result.samples.mean(dim=1)),
-                ("closest sample", best),
+                ("one posterior sample", each[0]),
+                (f"mean of {samples} posterior samples", result.samples.mean(dim=1)),
+                (f"closest of {samples} posterior samples", best),
             )
         ]
     return rows

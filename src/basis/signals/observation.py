@@ -50,6 +50,7 @@ class Observation:
         sources: The true sources that a mixture file contains,
             (batch, sources, channels, *size), or None.
         conversions: What was done to the values, in order: "grey", "color", "size 28x28", "invert".
+        original_size: Height and width of pictures before `size` changed them, or None.
         rate: Samples per second of a recording, or None.
         channels: The names of a recording's channels.
         units: The unit of a recording's values, or "".
@@ -62,6 +63,7 @@ class Observation:
     alphas: Tensor | None = None
     sources: Tensor | None = field(default=None, repr=False)
     conversions: tuple[str, ...] = ()
+    original_size: tuple[int, ...] | None = None
     rate: float | None = None
     channels: tuple[str, ...] = ()
     units: str = ""
@@ -287,6 +289,7 @@ def _join(found: list[Observation]) -> Observation:
         raise BasisError("these files have different alphas; separate them one by one")
     known = [one.sources for one in found if one.sources is not None]
     complete = len(known) == len(found) and len({one.shape[1:] for one in known}) == 1
+    sizes = {one.original_size for one in found}
     names = [name for one in found for name in one.names]
     if len(set(names)) < len(names):
         unnamed = not any(one.paths for one in found)
@@ -302,6 +305,7 @@ def _join(found: list[Observation]) -> Observation:
         paths=tuple(path for one in found for path in one.paths),
         alphas=given[0] if given else None,
         sources=torch.cat(known) if complete else None,
+        original_size=found[0].original_size if len(sizes) == 1 else None,
     )
 
 
@@ -310,7 +314,7 @@ def _convert_picture(
 ) -> Observation:
     """Pictures with these channels and of this size; their sources, if any, are left out."""
     batch = _as_batch(found)
-    values, done = batch.values, list(found.conversions)
+    values, done, original = batch.values, list(found.conversions), found.original_size
     if values.ndim != 4:
         raise BasisError(
             f"grey, color and size are for pictures, not for values of shape "
@@ -320,6 +324,7 @@ def _convert_picture(
         values = to_channels(values, channels)
         done.append("grey" if channels == 1 else "color")
     if size is not None and tuple(values.shape[2:]) != size:
+        original = original or tuple(values.shape[2:])
         values = crop_and_resize(values, *size)
         done.append(f"size {size[0]}x{size[1]}")
     single = found.batched is not True and len(values) == 1
@@ -329,6 +334,7 @@ def _convert_picture(
         batched=not single,
         sources=batch.sources if done == list(found.conversions) else None,
         conversions=tuple(done),
+        original_size=original,
     )
 
 
