@@ -86,7 +86,7 @@ def separate(
             are several observations of the same sources.
         mixing: Any other mixing, instead of alphas.
         sources: The number of sources, if alphas do not give it. "unknown" finds the least number
-            from 1 to 4 that explains an item plausibly, with alphas of 1.
+            from 1 to 4 whose plausibility is at least 0.01, with alphas of 1.
         noise: Standard deviation of Gaussian noise on the observation.
         mask: Ones where the observation is known and zeros elsewhere; an array, or the path of a
             picture that is white where it is known. A mask of the size that the observation had
@@ -367,7 +367,7 @@ def _estimate_alphas(
 
 
 def _count_sources(m: Tensor, prior: Prior, run: _Run) -> Result:
-    """Separates into the least number of sources that explains each item plausibly."""
+    """Separates into the least number of sources whose plausibility is large enough."""
     tried: dict[int, Result] = {}
     evaluations = torch.zeros(len(m), dtype=torch.long)
     scores = torch.full((len(m), MOST_SOURCES), -1.0)

@@ -18,7 +18,6 @@ from basis.errors import BasisError, printable
 from basis.files import RunFolder, check_disk_space, check_replaceable, whole_file
 from basis.mixings.mixing import Mixing
 from basis.mixings.per_item import PerItemMixing
-from basis.priors.card import LIKELY
 from basis.search.uncertainty import Mode, central_interval, find_modes
 
 if TYPE_CHECKING:
@@ -45,9 +44,10 @@ class Result:
             sources in the order of `sources`; None unless `samples` was given.
         residual: Root mean square of m - A x, (batch,).
         plausibility: (batch,), 0 to 1: the fraction of sources separated from mixtures of the
-            prior's own signals that are less probable than these. It says whether each source looks
-            like a signal that the prior knows, not whether the split is right. None if the prior
-            has no typical energies.
+            prior's own signals that are less probable than these. It measures whether each source
+            looks like a signal that the prior knows, not whether the split is right: wrong sources
+            that look like such signals have a high plausibility. Low values have a warning. None if
+            the prior has no typical energies.
         source_energies: What the plausibility is based on, (batch, k), in nats up to a constant.
         warnings: What to check, a sentence per item; empty if there is nothing.
         truth: The true sources, (batch, k, channels, *size), if the observation had them.
@@ -108,11 +108,6 @@ class Result:
     def evaluations(self) -> int:
         """Network evaluations per item: the mean over items, rounded up."""
         return math.ceil(self.item_evaluations.double().mean().item())
-
-    @property
-    def plausible(self) -> Tensor | None:
-        """Whether the sources are plausible, (batch,) of bool; None if that is unknown."""
-        return None if self.plausibility is None else self.plausibility >= LIKELY
 
     @property
     def mean(self) -> Tensor | None:
@@ -376,10 +371,15 @@ def summary(result: Result) -> list[str]:
         lines.append(f"residual at most {255 * worst / (high - low):.2f}/255 rms")
     else:
         lines.append(f"residual at most {worst:.3g} rms")
-    if result.plausible is None:
+    if result.plausibility is None:
         lines.append("plausibility unknown")
     else:
-        lines.append(f"plausible: {int(result.plausible.sum())} of {count}")
+        least, most = result.plausibility.min().item(), result.plausibility.max().item()
+        shown = f"{least:.2g}" if count == 1 else f"{least:.2g} to {most:.2g}"
+        lines.append(
+            f"plausibility {shown} (whether each source looks like a signal the prior knows, not "
+            "whether the split is right)"
+        )
     several = [
         (name, modes)
         for name, modes in zip(result.item_names, result.modes or (), strict=False)

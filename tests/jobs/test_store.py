@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -100,3 +101,12 @@ def test_a_pipe_in_place_of_a_shard_is_not_waited_for(tmp_path):
     found = shards.read(0)
     assert found.failures == {0: "reason"} and found.arrays["a"].sum() == 2
     assert shards.check() == ({0}, 1) and not shards.path(1).exists()
+
+
+def test_unlikely_sources_of_a_store_are_counted(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "copy")
+    values = np.linspace(0.01, 0.9, 24, dtype=np.float32)
+    np.save(tmp_path / "copy" / "plausibility.npy", values)
+    text = str(open_store(tmp_path / "copy"))
+    assert "plausibility 0.01 to 0.9" in text and "plausible" not in text
+    assert "warning: unlikely sources in 1 of 24" in text

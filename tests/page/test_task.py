@@ -62,7 +62,7 @@ def test_a_run_shows_its_frames_and_has_the_result_of_separate(separated):
 
 def test_views_of_a_result(separated):
     view = result_view(separated)
-    for words in ("source 1", "dB", "sample 2", "standard deviation", "mean", "plausib"):
+    for words in ("source 1", "dB", "sample 2", "standard deviation", "mean", "plausibility"):
         assert words in view
     assert view.count("<img") == 3 * 2 + 2 * 2 + 2 + 2  # sources and truth, samples, mean, std
     live = frame_view(separated.frames[:1])

@@ -10,6 +10,7 @@ from PIL import Image
 
 from basis.errors import BasisError
 from basis.mixings.matrix import mixture
+from basis.plots import panels
 from basis.plots.drawing import grid, to_picture
 from basis.plots.panels import pictures_panel, samples_panel, separation_panel, trajectory_panel
 
@@ -147,3 +148,12 @@ def test_panels_need_no_plotting_library(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "p.png")], check=True)
     assert (tmp_path / "p.png").is_file()
+
+
+def test_captions_of_plausibility_are_neutral(monkeypatch):
+    seen = []
+    real = panels._column
+    monkeypatch.setattr(panels, "_column", lambda *a, **k: (seen.append(a), real(*a, **k))[1])
+    x = torch.rand(2, 2, 3, 8, 8)
+    separation_panel(x.sum(1), x, Sum(), plausibility=torch.tensor([0.85, 0.001]))
+    assert seen[0][-1] == ["plausibility 0.85", "plausibility 0.001"]

@@ -170,8 +170,14 @@ class JobStore:
         if "residual" in self.arrays:
             lines.append(f"residual at most {np.nanmax(self['residual']):.3g} rms")
         if "plausibility" in self.arrays and "likely" in self.about:
-            plausible = int((self["plausibility"] >= self.about["likely"]).sum())
-            lines.append(f"plausible: {plausible} of {good}")
+            values, least = self["plausibility"], self.about["likely"]
+            lines.append(f"plausibility {np.nanmin(values):.2g} to {np.nanmax(values):.2g}")
+            unlikely = int((values < least).sum())
+            if unlikely:
+                lines.append(
+                    f"warning: unlikely sources in {unlikely} of {good} (plausibility below "
+                    f"{least:g}); check alphas, the number of sources and the prior"
+                )
         if self.failures:
             first = min(self.failures)
             name = self.names[first] if self.names else f"number {first + 1}"

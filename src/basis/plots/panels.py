@@ -20,7 +20,6 @@ from basis.plots.drawing import (
     residual_picture,
     to_picture,
 )
-from basis.priors.card import LIKELY
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,7 +82,9 @@ def separation_panel(
     # Observations and sums, which can exceed the range, have one scale.
     whole = _wider(sums, observation, value_range)
 
-    notes = None if plausibility is None else [_plausible(p) for p in plausibility.tolist()]
+    notes = (
+        None if plausibility is None else [f"plausibility {p:.2g}" for p in plausibility.tolist()]
+    )
     columns = [_column("observation", observation, whole, cell, notes, observed=observed)]
     columns += _group("source", sources, shown, cell, captions)
     if std is not None:
@@ -252,10 +253,6 @@ def _wider(
     if value_range[0] is None:
         low = min(low, observation.min().item())
     return low, max(observation.max().item(), high)
-
-
-def _plausible(p: float) -> str:
-    return f"plausible ({p:.2f})" if p >= LIKELY else "NOT plausible"
 
 
 def _quality(estimate: Tensor, truth: Tensor, value_range: ValueRange) -> list[str]:

@@ -220,7 +220,7 @@ _OPTIONAL = ("center", "std", "parameters", "energies", "spectrum")
 
 
 LIKELY = 0.03
-"""Sources less plausible than this are called implausible."""
+"""Sources with a plausibility below this get a warning."""
 _POINTS = 101  # quantiles kept of a distribution
 _FALL = 3.0  # how fast shares fall beyond the ends, per half of the width
 

@@ -49,9 +49,9 @@ class Prior(nn.Module, ABC):
             it as the variance where the prior has learned none.
         card: What is known about it (data, training, quality, license, typical energies).
 
-    The attribute `energies` is the distribution by which results are judged plausible: the card's,
-    or what `basis.search.measure_energies` measured, or None. The attribute `spectrum` describes
-    how values are correlated (`measure_spectrum`).
+    The attribute `energies` is the distribution behind the plausibility of results: that of the
+    card, or what `basis.search.measure_energies` measured, or None. The attribute `spectrum`
+    describes how values are correlated (`measure_spectrum`).
     """
 
     evaluations: int = 1

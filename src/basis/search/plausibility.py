@@ -1,8 +1,9 @@
-"""Plausibility: do separated sources have the energies of signals that the prior knows?
+"""Plausibility: does each separated source look like a signal that the prior knows?
 
-The residual cannot tell, because any sources can be made to match the observation. Energies can:
-correct sources have the energies of sources separated from mixtures of held-out signals, incorrect
-ones usually have larger energies.
+It measures that, and not whether the split is right: wrong sources that look like such signals have
+a high plausibility. The residual cannot tell, because any sources can be made to match the
+observation. Energies can in part: correct sources have the energies of sources separated from
+mixtures of held-out signals, incorrect ones usually have larger energies.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _EXACT_SAMPLES = 256  # signals on which a prior that samples exactly is measure
 
 @dataclass(frozen=True)
 class Plausibility:
-    """How plausible the sources of a batch are.
+    """Whether the sources of a batch look like signals that the prior knows.
 
     Attributes:
         values: (batch,), 0 to 1: the fraction of sources separated from mixtures of the prior's own
@@ -61,14 +62,16 @@ class Plausibility:
     limited: bool = False
 
     def warnings(self) -> list[str]:
-        """What to check for every item that is not plausible; empty for the others."""
+        """What to check for every item with unlikely sources; empty for the others."""
         found = []
         for value, misfit, clipped in zip(
             self.values.tolist(), self.misfit.tolist(), self.clipped.tolist(), strict=True
         ):
             unlikely = _UNLIKELY.format(clipped="" if self.limited else " or clipped")
             reason = _MISFIT if misfit else _CLIPPED if clipped else unlikely
-            found.append("" if value >= LIKELY else f"not plausible ({value:.2g}): {reason}")
+            found.append(
+                "" if value >= LIKELY else f"unlikely sources (plausibility {value:.2g}): {reason}"
+            )
         return found
 
 

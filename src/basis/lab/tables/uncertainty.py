@@ -19,6 +19,7 @@ from basis.lab.report import Section
 from basis.mixings.mixing import Mixing
 from basis.mixings.per_item import PerItemMixing
 from basis.plots.charts import Table
+from basis.priors.card import LIKELY
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.prior import Prior
 from basis.result import Result
@@ -248,8 +249,8 @@ def plausibility(ctx: Context, section: Section) -> None:
         mixing = mixings.mixture(case.alphas)
         settings = {"method": _method(ctx, "fast")}
         result = _run(ctx, section, prior, case.observation, mixing, settings)
-        assert result.plausible is not None
-        flagged = int((~result.plausible).sum())
+        assert result.plausibility is not None
+        flagged = int((result.plausibility < LIKELY).sum())
         total = len(case.observation)
         rows.append((case.name, f"{total}", f"{100 * flagged / total:.1f} %"))
         if not case.right:
