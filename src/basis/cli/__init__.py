@@ -34,7 +34,7 @@ _COMMANDS = {
     "train": "train a prior on pictures or other signals",
     "sample": "draw samples of a prior",
     "check": "test whether a prior is suitable for separation",
-    "page": "do the same in a browser",
+    "page": "separate, colorize and fill in pictures in the browser",
     "priors": "list, show, add or measure priors",
     "lab": "tables and figures of the paper, benchmarks, data sets",
 }

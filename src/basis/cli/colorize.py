@@ -39,7 +39,10 @@ def add(parser: Parser) -> None:
     flags.add_out(parser, "colored")
     group = parser.add_argument_group("how")
     group.add_argument(
-        "--size", type=flags.natural, default=64, help="longest side of colors (default 64)"
+        "--size",
+        type=flags.natural,
+        default=64,
+        help="resolution of the colors, longest side in pixels; results have the photo's size (64)",
     )
     group.add_argument(
         "--diverse", action="store_true", help="keep samples whose colors differ most"

@@ -42,7 +42,7 @@ def add(parser: Parser) -> None:
         type=flags.number,
         default=0.0,
         metavar="STRENGTH",
-        help="strength of classifier-free guidance to the class (default 0; 3 for photos)",
+        help="classifier-free guidance to the class (default 0; 3 works well for photos)",
     )
     flags.add_autoguidance(group)
     group = parser.add_argument_group("computing")
