@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from basis.errors import BasisError
 from basis.files import memory_left
 from basis.mixings.matrix import mixture
 from basis.signals.arrays import SOUND_CHANNELS, as_floats, as_tensor
-from basis.signals.datasets import load_images
+from basis.signals.datasets import load_image, load_images
 from basis.signals.observation import Observation, as_observation, read
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ GROUPS: dict[str, tuple[tuple[int, ...], ...]] = {
     "sample-photos": ((2, 3, 4, 5, 6, 7), (0, 1, 8, 9)),
 }
 """The two groups of classes of "split" pairs."""
-
-_REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
 
 
 def mix(
@@ -147,13 +144,9 @@ def _is_batch(sources: Tensor) -> bool:
 
 def _source(source: Any, root: str | Path | None, asked: Mapping[str, Any]) -> Tensor:
     """One source, (channels, *size)."""
-    found = _REFERENCE.fullmatch(source) if isinstance(source, str) else None
-    if found and not Path(source).exists():
-        images = load_images(found["name"], "test", root=root)
-        index = int(found["index"])
-        if index >= len(images):
-            raise BasisError(f"{source}: {found['name']} has test images 0 to {len(images) - 1}")
-        source = Observation(images.floats(torch.tensor([index])), batched=True)
+    image = load_image(source, root) if isinstance(source, str) else None
+    if image is not None:
+        source = Observation(image, batched=False)
     values = as_observation(read(source, **asked)).values
     if len(values) != 1:
         raise BasisError(f"{_name(source)} holds {len(values)} signals; one is needed here")

@@ -351,7 +351,7 @@ def summary(result: Result) -> list[str]:
     count, k = result.sources.shape[:2]
     names = ", ".join(result.names)
     lines = [
-        f"{count} observation{'s' if count > 1 else ''}, {k} sources ({names}), "
+        f"{_count(count, 'observation')}, {_count(k, 'source')} ({names}), "
         f"{result.evaluations} evaluations each, {result.seconds:.1f} s"
     ]
     scores = _scores(result)
@@ -361,7 +361,7 @@ def summary(result: Result) -> list[str]:
         for name, alphas in list(zip(result.item_names, result.alphas.tolist(), strict=True)):
             found = [a for a in alphas if a]
             values = " ".join(f"{a:.3f}" for a in found)
-            lines.append(f"{printable(name)}: {len(found)} sources, alphas {values}")
+            lines.append(f"{printable(name)}: {_count(len(found), 'source')}, alphas {values}")
             if len(lines) > _ROWS and count > _ROWS:
                 lines.append(f"{count - _ROWS} more in run.json")
                 break
@@ -395,6 +395,10 @@ def summary(result: Result) -> list[str]:
         if more > _LINES:
             lines.append(f"{more - _LINES} more items with {what} in run.json")
     return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
 
 
 def _scores(result: Result) -> tuple[str, Tensor] | None:

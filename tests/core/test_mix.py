@@ -76,3 +76,13 @@ def test_sets_of_sound_are_mixed():
     for arguments in ({"count": 0}, {"count": 10**8}, {"count": 1, "k": 7}):
         with pytest.raises(BasisError):
             draw_pairs(data, **arguments)
+
+
+def test_images_of_data_sets_are_named_everywhere():
+    digits = load_images("sample")
+    read = basis.read("sample:3")
+    assert torch.equal(read.values, digits[3]) and read.names == ("sample-3",)
+    both = basis.read(["sample:3", "sample:4"])
+    assert torch.equal(both.values, digits[3:5]) and both.names == ("sample-3", "sample-4")
+    with pytest.raises(BasisError, match="test images 0 to"):
+        basis.read("sample:9999")

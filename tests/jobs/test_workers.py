@@ -53,7 +53,7 @@ def test_a_shard_that_ends_every_worker_is_given_up(observations, tmp_path, monk
     monkeypatch.setattr(workers, "TRIES", 1)
     fatal = Fatal(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1))
     with pytest.raises(BasisError, match="shard 0 was given to workers 1 times"):
-        separate_job(observations[:4], fatal, out=tmp_path, workers=1, **SETTINGS)
+        separate_job(observations[:4], fatal, out=tmp_path, workers=2, **SETTINGS)
     assert not multiprocessing.active_children()
 
 
@@ -61,7 +61,7 @@ def test_priors_that_cannot_be_pickled_are_one_line(prior, observations, tmp_pat
     own = GaussianMixture(torch.rand(2, 1, 4, 4), torch.full((2,), 0.1))
     own.lock = threading.Lock()
     with pytest.raises(BasisError, match="cannot be sent to worker processes") as raised:
-        separate_job(observations[:4], own, out=tmp_path, workers=1, **SETTINGS)
+        separate_job(observations[:4], own, out=tmp_path, workers=2, **SETTINGS)
     assert "\n" not in str(raised.value)
 
 

@@ -104,8 +104,9 @@ def separate_job(
         device: Where to compute: "cpu" (the default), "cuda", or "auto", a worker's own GPU where
             it has one.
         batch_size: As in `separate`.
-        workers: Processes on this machine; threads of this process by default, or a process for
-            each of several GPUs.
+        workers: Processes on this machine, for which a script needs a line
+            `if __name__ == "__main__":`; 1 is a thread of this process. By default as many
+            threads as torch has, or a process for each of several GPUs.
         scheduler: The address of a Dask scheduler whose workers to use.
         shard: Observations in a shard; rounded up to a whole number of batches.
         progress: True for a progress bar, or lines if there is no terminal; or a function that is

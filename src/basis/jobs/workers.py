@@ -62,8 +62,8 @@ def run_workers(
     Args:
         task: What to do.
         payloads: The shards.
-        workers: Processes on this machine; None for threads of this process, or one process for
-            each of several GPUs.
+        workers: Processes on this machine. 1 for a thread of this process; None for as many
+            threads as torch has, or one process for each of several GPUs.
         scheduler: The address of a Dask scheduler.
     """
     gpus = torch.cuda.device_count() if task.device in ("cuda", "auto") else 0
@@ -71,9 +71,10 @@ def run_workers(
         from basis.jobs.dask_workers import run_on_dask
 
         return run_on_dask(task, payloads, scheduler)
-    if workers is not None or gpus > 1:
+    if (workers or 1) > 1 or (workers is None and gpus > 1):
         return run_processes(task, payloads, gpus if workers is None else workers)
-    return run_threads(task, payloads, default_workers(torch.device(own_device(task.device))))
+    count = workers or default_workers(torch.device(own_device(task.device)))
+    return run_threads(task, payloads, count)
 
 
 def run_threads(task: Task, payloads: Payloads, count: int) -> Results:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import whole_file
@@ -438,3 +440,21 @@ register(
         _load_sample_photos,
     )
 )
+
+
+_REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]*):(?P<index>\d+)")
+
+
+def load_image(reference: str, root: str | Path | None = None) -> Tensor | None:
+    """The test image that "sample:3" names, (channels, *size); None for any other text.
+
+    An existing file of this name comes first.
+    """
+    found = _REFERENCE.fullmatch(reference)
+    if found is None or os.path.exists(reference):
+        return None
+    images = load_images(found["name"], "test", root=root)
+    index = int(found["index"])
+    if index >= len(images):
+        raise BasisError(f"{reference}: {found['name']} has test images 0 to {len(images) - 1}")
+    return images[index]

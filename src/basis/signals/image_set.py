@@ -60,6 +60,10 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __getitem__(self, index: Any) -> Tensor:
+        """`floats(index)`: one signal (channels, *size) for a number, several for a slice."""
+        return self.floats(index)
+
     def only(self, labels: Iterable[int]) -> ImageSet:
         """The images with one of `labels`, in the same order and with the same labels."""
         if self.labels is None:

@@ -162,10 +162,11 @@ def read(
     becomes the mixture of sources that were converted in the same way.
 
     Args:
-        source: The path of a picture, .npy or .npz file; a PIL image; a NumPy array or a tensor; or
-            a list of these, which becomes a batch. uint8 is divided by 255 and int16 by 32768;
-            floats are kept. The axes of an array are decided by the shape of the prior. An .npz
-            file may contain `observation`, `sources` and `alphas`.
+        source: The path of a picture, .npy or .npz file; an image of a data set such as
+            "sample:3"; a PIL image; a NumPy array or a tensor; or a list of these, which becomes a
+            batch. uint8 is divided by 255 and int16 by 32768; floats are kept. The axes of an array
+            are decided by the shape of the prior. An .npz file may contain `observation`, `sources`
+            and `alphas`.
         grey: Turn color pictures grey (ITU-R 601 luma).
         color: Turn grey pictures into color pictures of three equal channels.
         invert: Exchange light and dark, 1 - values: for digits in black on white.
@@ -227,6 +228,12 @@ def _open(
     """The observation of one source, unconverted."""
     if isinstance(source, Observation):
         return source
+    if isinstance(source, str):
+        from basis.signals.datasets import load_image
+
+        image = load_image(source)
+        if image is not None:
+            return Observation(image, batched=False, names=(source.replace(":", "-"),))
     if isinstance(source, str | os.PathLike):
         return _read_file(Path(source), dict(options or {}), any_size)
     if options:
