@@ -14,6 +14,7 @@ from jobs.conftest import COUNT, SETTINGS, contents, run_record, stopping_after
 from basis import linear
 from basis._separate import separate
 from basis.errors import BasisError
+from basis.jobs.identity import described
 from basis.jobs.job import colorize_job, separate_job
 from basis.jobs.store import open_store
 from basis.jobs.streams import ArrayStream
@@ -129,21 +130,45 @@ def test_changed_functions_of_the_user_are_noticed(observations, tmp_path):
     """Functions have no checksum: they are applied to a fixed input."""
     few = observations[:2]
 
-    def run(shrink, scale):
-        prior = Prior.from_denoiser(lambda x, s: shrink * x, (1, 4, 4), 0.01, 10.0)
-        mixing = linear(
-            lambda x: scale * x.sum(dim=1),
-            lambda m: scale * m[:, None].repeat(1, 2, 1, 1, 1),
-            sources=2,
-        )
+    def run(denoise=lambda x, s: 0.5 * x, forward=lambda x: x.sum(dim=1)):
+        prior = Prior.from_denoiser(denoise, (1, 4, 4), 0.01, 10.0)
+        mixing = linear(forward, sources=2)
         separate_job(few, prior, out=tmp_path, mixing=mixing, method=Gibbs(steps=2))
 
-    run(0.5, 1.0)
-    run(0.5, 1.0)  # equal functions are the same job
-    with pytest.raises(BasisError, match=r"priors\.probe"):
-        run(0.51, 1.0)
-    with pytest.raises(BasisError, match=r"mixing\.probe"):
-        run(0.5, 1.01)
+    run()
+    run()  # equal functions are the same job
+    for denoise in (
+        lambda x, s: 0.501 * x,
+        lambda x, s: 0.5 * x.roll(1, dims=-1),
+        lambda x, s: 0.5 * x if s[0] < 5 else 0.4 * x,
+        lambda x, s: 0.5 * x if s[0] > 0.05 else 0.4 * x,
+    ):
+        with pytest.raises(BasisError, match=r"priors\.probe"):
+            run(denoise)
+    for forward in (
+        lambda x: 1.001 * x.sum(dim=1),
+        lambda x: x.sum(dim=1).roll(1, dims=-1),
+        lambda x: x[:, 0] + x[:, 1].roll(1, dims=-1),
+    ):
+        with pytest.raises(BasisError, match=r"mixing\.(forward|probe)"):
+            run(forward=forward)
+
+
+def test_maps_and_adjoints_of_the_user_are_part_of_a_job():
+    def forward(scale, shift):
+        return lambda x: scale * (x[:, 0] + x[:, 1].roll(shift, dims=-1))
+
+    def adjoint(scale, shift):
+        return lambda m: scale * torch.stack([m, m.roll(-shift, dims=-1)], dim=1)
+
+    def probe(mixing):
+        return described(mixing, (1, 4, 4))["probe"]
+
+    changes = [(1.0, 0), (1.001, 0), (1.0, 1), (1.0, 2)]
+    alone = [probe(linear(forward(*change))) for change in changes]
+    both = [probe(linear(forward(*change), adjoint(*change))) for change in changes]
+    assert alone == both and len({str(one) for one in alone}) == len(changes)
+    assert probe(linear(forward(1.0, 1))) == alone[2]
 
 
 def test_observations_with_nan_fail_alone(prior, observations, undisturbed, tmp_path):

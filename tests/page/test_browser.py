@@ -160,7 +160,7 @@ def test_digits_are_picked_separated_and_downloaded(visit, tmp_path):
     shot(page, "live", full_page=True)
     assert finish(page).startswith("Done in")
     result = page.inner_text("#digits-result")
-    for words in ("source 1", "dB", "sample 2", "standard deviation", "evaluations", "plausibility"):
+    for words in ("source 1", "dB", "sample 2", "standard deviation", "evaluations", "plausib"):
         assert words in result
     page.wait_for_selector("#digits-files a")
     shot(page, "separated", full_page=True)

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from basis.priors.prior import Prior
 from basis.samplers.noise import content_digest
 
 _AT_ONCE = 256
+_SIGNS = 4  # random products that are kept of an outcome
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,15 @@ def _described_prior(prior: Prior) -> dict[str, Any]:
         return {**prior.describe(), "weights": own}
     tensors = {k: v for k, v in vars(prior).items() if isinstance(v, Tensor)}
     weights = _digest({**dict(prior.state_dict()), **tensors})
-    sigma = _between(prior.sigma_min, prior.sigma_max)
+    low, high = max(prior.sigma_min, 1e-6), max(prior.sigma_max, 1e-6)
 
-    def probed() -> Tensor:
-        center = getattr(prior, "center", 0.0)
-        return prior.denoise(center + sigma * _probe((1, *prior.shape)).to(prior.device), sigma)
+    def probed(sigma: float) -> Tensor:
+        noisy = prior.center + sigma * _probe((1, *prior.shape)).to(prior.device)
+        return prior.denoise(noisy, sigma)
 
-    return {**prior.describe(), "weights": weights, "probe": _numbers(probed)}
+    levels = (low, (low * high) ** 0.5, high)
+    probe = [_numbers(partial(probed, sigma)) for sigma in levels]
+    return {**prior.describe(), "weights": weights, "probe": probe}
 
 
 def _described_mixing(mixing: Mixing, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -183,13 +187,9 @@ def _described_mixing(mixing: Mixing, shape: tuple[int, ...]) -> dict[str, Any]:
         if isinstance(value, bool | int | float | str | None)
     }
     tensors = {k: v for k, v in vars(mixing).items() if isinstance(v, Tensor)}
-    probe = _numbers(lambda: fitted(_probe((1, fitted.sources, *shape))))
+    signals = _probe((1, fitted.sources, *shape))
+    probe = [_numbers(lambda: fitted(signals)), _numbers(lambda: fitted.adjoint(fitted(signals)))]
     return {**mixing.describe(), "fields": plain, "tensors": _digest(tensors), "probe": probe}
-
-
-def _between(low: float, high: float) -> float:
-    """The geometric mean of two noise levels."""
-    return float((max(low, 1e-6) * max(high, 1e-6)) ** 0.5)
 
 
 def _probe(shape: tuple[int, ...]) -> Tensor:
@@ -197,17 +197,20 @@ def _probe(shape: tuple[int, ...]) -> Tensor:
 
 
 def _numbers(outcome: Callable[[], Tensor]) -> list[str]:
-    """Three numbers of an outcome: its mean, its size, and its product with a fixed pattern.
+    """Numbers of an outcome: its mean, its size, and its products with random signs.
 
-    Three digits are kept: the last ones depend on the processor.
+    Few digits are kept: the last ones depend on the processor.
     """
     with torch.no_grad():
         try:
             x = outcome().detach().double().cpu().flatten()
         except Exception as error:  # `separate` says what is wrong
             return [type(error).__name__]
-    pattern = torch.linspace(0.5, 1.5, len(x), dtype=torch.float64)
-    return [f"{v.item():.3g}" for v in (x.mean(), x.square().mean().sqrt(), (x * pattern).mean())]
+    generator = torch.Generator().manual_seed(1)
+    signs = 2.0 * torch.randint(2, (_SIGNS, len(x)), generator=generator).double() - 1
+    products = (signs @ x / x.norm().clamp_min(1e-30)).tolist()
+    sizes = [f"{v.item():.4g}" for v in (x.mean(), x.square().mean().sqrt())]
+    return sizes + [f"{v + 0.0:.2f}" for v in products]
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
