@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo page page-pictures test test-slow check format docs pictures notebooks clean
+.PHONY: demo page page-pictures test test-slow check format docs reference pictures notebooks clean
 
 demo: .venv/ready
 	$(BIN)/basis separate sample --count 6 --out demo
@@ -33,6 +33,10 @@ format: .venv/ready-dev
 docs: .venv/ready-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d .venv/doctrees docs .venv/site
 	@echo "open .venv/site/index.html"
+
+# docs/reference: public names with their docstrings, and the help of the commands.
+reference: .venv/ready
+	$(BIN)/python scripts/make_reference.py
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -18,16 +18,9 @@ version = release = __version__
 
 extensions = [
     "myst_nb",
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "mathml",
-    "reference",
 ]
 exclude_patterns = ["_extensions"]
-default_role = "py:obj"  # names in single backticks in docstrings
-
-# Fields of the same name in several classes are ambiguous as links.
-suppress_warnings = ["ref.python"]
 
 # Markdown: formulas between dollars, as on GitHub, and links to headings.
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_block"]
@@ -39,16 +32,6 @@ html_math_renderer = "mathml"
 nb_execution_mode = "off"
 
 smartquotes = False
-
-autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
-python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 88
-napoleon_numpy_docstring = False
-napoleon_custom_sections = ["Shapes"]
-napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"basis-separation {version}"

@@ -17,6 +17,17 @@ from torch import Tensor
 from basis.errors import BasisError
 from basis.tensors import clamp
 
+__all__ = [
+    "best_permutation",
+    "psnr",
+    "reorder",
+    "rms",
+    "si_sdr",
+    "snr",
+    "ssim",
+    "summarize",
+]
+
 _FLOOR = 1e-10  # the smallest ratio of powers: decibels are between -100 and 100
 _WINDOW = 11  # side of the Gaussian window of SSIM
 

@@ -6,6 +6,7 @@ import torch
 from cli.conftest import run
 
 import basis
+from basis.jobs.streams import as_stream
 from basis.priors.prior import Prior
 from basis.samplers import SAMPLERS
 from basis.samplers.gibbs import Gibbs
@@ -114,7 +115,7 @@ def test_jobs(pictures, priors, tmp_path, capsys, inputs, words, arguments, read
     flags = ["--prior", priors["tiny"], *QUICK, *words, "--pictures", "--out", out]
     assert run("separate", pictures / inputs, *flags) == 0
     assert "residual at most" in capsys.readouterr().out
-    stream = basis.jobs.as_stream(pictures / inputs, (1, 8, 8), **reading)
+    stream = as_stream(pictures / inputs, (1, 8, 8), **reading)
     store = basis.separate_job(stream, priors["tiny"], out=mine, method=30, **arguments)
     ours = basis.open_store(out)
     assert ours.about == store.about

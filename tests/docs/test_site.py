@@ -1,11 +1,8 @@
-"""The site builds without warnings, its links work, and it describes every public name."""
+"""The site builds without warnings, its links work, and notebooks run."""
 
-import importlib
-import inspect
 import re
 import subprocess
 import sys
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,8 +13,6 @@ import basis
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
-TENSOR = re.compile(r"(: |-> )'?(Tensor|torch\.Tensor)")
-SHAPE = re.compile(r"\([\w* ]+,|any shape|any number of axes|shapes? as")
 
 
 @pytest.fixture(scope="module")
@@ -85,43 +80,6 @@ def loaded_from_outside(site: Path) -> list[str]:
     return found
 
 
-def public_names() -> dict[str, object]:
-    """Every public object of the package by its full name, as the reference finds them."""
-    sys.path.insert(0, str(ROOT / "docs" / "_extensions"))
-    try:
-        reference = importlib.import_module("reference")
-    finally:
-        sys.path.pop(0)
-    return {
-        f"{module}.{name}": value
-        for module in ["basis", *reference.public_modules()]
-        for name, value in reference.public_names(module).items()
-    }
-
-
-def documented(site: Path) -> set[str]:
-    """The Python names in the inventory of a site."""
-    packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
-    lines = zlib.decompress(packed).decode("utf-8").splitlines()
-    return {line.split(" ")[0] for line in lines if line.split(" ")[1].startswith("py:")}
-
-
-def undescribed(names: dict[str, object]) -> list[str]:
-    """Classes and functions without a docstring, or with tensors and no shape."""
-    found = []
-    for name, value in names.items():
-        if not (inspect.isclass(value) or inspect.isroutine(value)):
-            continue
-        text = (value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__) or ""
-        if not text or text.startswith(f"{value.__name__}("):  # the default of a dataclass
-            found.append(f"{name}: no docstring")
-            continue
-        takes = str(inspect.signature(value)) if inspect.isroutine(value) else ""
-        if TENSOR.search(takes) and not SHAPE.search(text):
-            found.append(f"{name}: no shapes")
-    return found
-
-
 def test_links_work_and_nothing_is_loaded_from_outside(site):
     assert broken_links(site) == []
     assert loaded_from_outside(site) == []
@@ -133,48 +91,7 @@ def test_every_page_is_in_the_site(site):
     assert "<math" in (site / "method.html").read_text(encoding="utf-8")
 
 
-def test_every_public_name_is_in_the_reference(site):
-    known = documented(site)
-    names = public_names()
-    described = {id(value) for name, value in names.items() if name in known}
-    missing = [n for n, value in names.items() if n not in known and id(value) not in described]
-    assert missing == []
-    top = (site / "reference" / "basis.html").read_text(encoding="utf-8")
-    assert [n for n in names if n.count(".") == 1 and f"{n}</span>" not in top] == []
-
-
-def test_every_command_is_in_the_reference(site):
-    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
-    for name in (
-        "separate",
-        "colorize",
-        "mix",
-        "train",
-        "sample",
-        "check",
-        "priors",
-        "page",
-        "lab bench",
-    ):
-        assert f"usage: basis {name}" in commands, name
-
-
-def test_every_public_name_has_a_docstring_with_shapes():
-    assert undescribed(public_names()) == []
-
-
 def test_the_checks_find_what_is_wrong(tmp_path):
-    def undocumented():
-        pass
-
-    def shapeless(x: "Tensor") -> None:  # noqa: F821
-        """Takes something."""
-
-    def shaped(x: "Tensor") -> None:  # noqa: F821
-        """Takes x, (batch, channels)."""
-
-    names = {"a.undocumented": undocumented, "a.shapeless": shapeless, "a.shaped": shaped}
-    assert undescribed(names) == ["a.undocumented: no docstring", "a.shapeless: no shapes"]
     (tmp_path / "a.html").write_text(
         '<a href="b.html">b</a> <a href="#here">h</a> <p id="there"><a href="#there">t</a>'
         '<a href="https://elsewhere.org">e</a><script src="https://cdn.org/x.js"></script>'

@@ -16,7 +16,7 @@ from basis.training.state import read_state
 
 RUN = """
 import sys, torch
-from basis.training import train
+from basis.training.run import train
 
 if __name__ == "__main__":
     g = torch.Generator().manual_seed(0)

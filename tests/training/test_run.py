@@ -15,6 +15,7 @@ from basis.nn.glow import Glow
 from basis.signals.image_set import ImageSet
 from basis.store.loading import load_prior
 from basis.training.export import plot_log
+from basis.training.ladder import train_ladder
 from basis.training.run import train
 from basis.training.state import read_state
 from basis.training.trainer import Trainer
@@ -169,7 +170,7 @@ def test_a_folder_with_a_prior_but_no_run_is_refused(tmp_path, tiny_prior, blobs
     with pytest.raises(BasisError, match="holds a prior without the state"):
         train(blobs(), out=tmp_path, **tiny)
     with pytest.raises(BasisError, match="holds a prior without the state"):
-        basis.training.train_ladder(blobs(), out=tmp_path, held_out=8, progress=False)
+        train_ladder(blobs(), out=tmp_path, held_out=8, progress=False)
     assert (tmp_path / "weights.safetensors").read_bytes() == before
 
 

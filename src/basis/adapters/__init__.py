@@ -6,6 +6,10 @@ from basis.adapters.azula import from_azula
 from basis.adapters.diffusers import from_diffusers
 from basis.adapters.glow import from_glow
 from basis.adapters.ncsn import from_ncsn
-from basis.adapters.tensorflow import read_checkpoint
 
-__all__ = ["from_azula", "from_diffusers", "from_glow", "from_ncsn", "read_checkpoint"]
+__all__ = [
+    "from_azula",
+    "from_diffusers",
+    "from_glow",
+    "from_ncsn",
+]

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from basis.jobs.job import ShardProgress, colorize_job, separate_job
 from basis.jobs.store import JobStore, open_store
-from basis.jobs.streams import (
-    ArrayStream,
-    FileStream,
-    ObservationStream,
-    as_stream,
-)
+from basis.jobs.streams import ObservationStream
 
 __all__ = [
-    "ArrayStream",
-    "FileStream",
     "JobStore",
     "ObservationStream",
     "ShardProgress",
-    "as_stream",
     "colorize_job",
     "open_store",
     "separate_job",

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from basis.plots.drawing import grid, to_picture, write_picture
-from basis.plots.panels import (
-    pictures_panel,
-    samples_panel,
-    separation_panel,
-    trajectory_panel,
-)
+from basis.plots.drawing import grid, write_picture
+from basis.plots.panels import pictures_panel, separation_panel, trajectory_panel
 
 __all__ = [
     "grid",
     "pictures_panel",
-    "samples_panel",
     "separation_panel",
-    "to_picture",
     "trajectory_panel",
     "write_picture",
 ]

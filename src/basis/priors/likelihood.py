@@ -23,8 +23,8 @@ class LikelihoodPrior(Prior):
         model: Has `log_prob(x, sigma)`, (batch, channels, *size) and (batch,) to (batch,), in nats.
             A model of one noise level may have `log_prob(x)` only: set its attribute
             `noise_conditioned` to False. A method `moments` is used as by `DenoiserPrior`; a `head`
-            that is a `basis.nn.VarianceNetwork` provides the variance. A mapping of noise levels to
-            such models becomes a `Ladder`. A module is neither frozen nor moved.
+            that is a `VarianceNetwork` provides the variance. A mapping of noise levels to such
+            models becomes a `Ladder`. A module is neither frozen nor moved.
         shape: (channels, *size).
         sigma_min, sigma_max: The range of noise levels it was made for.
         value_range: As for `Prior`; [0, 1] by default.

@@ -50,8 +50,8 @@ class Prior(nn.Module, ABC):
         card: What is known about it (data, training, quality, license, typical energies).
 
     The attribute `energies` is the distribution behind the plausibility of results: that of the
-    card, or what `basis.search.measure_energies` measured, or None. The attribute `spectrum`
-    describes how values are correlated (`measure_spectrum`).
+    card, or what `basis priors measure` measured, or None. The attribute `spectrum` describes how
+    values are correlated.
     """
 
     evaluations: int = 1

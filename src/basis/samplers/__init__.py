@@ -8,10 +8,8 @@ from basis.samplers.basis import Basis
 from basis.samplers.dirac import Dirac
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.langevin import Langevin
-from basis.samplers.noise import Noise
 from basis.samplers.problem import Problem
 from basis.samplers.sampler import Sampler, State
-from basis.samplers.steps import LangevinSteps, sample_clean
 
 SAMPLERS: dict[str, type[Sampler]] = {
     "ancestral": Ancestral,
@@ -31,10 +29,7 @@ __all__ = [
     "Dirac",
     "Gibbs",
     "Langevin",
-    "LangevinSteps",
-    "Noise",
     "Problem",
     "Sampler",
     "State",
-    "sample_clean",
 ]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from basis.search.plan import Plan, Round, plan_for
-from basis.search.plausibility import energy
-from basis.search.ranking import Ranking, align, exchangeable
+from basis.search.plan import Plan, Round
+from basis.search.ranking import Ranking
 from basis.search.uncertainty import Mode
 
 __all__ = [
@@ -12,8 +11,4 @@ __all__ = [
     "Plan",
     "Ranking",
     "Round",
-    "align",
-    "energy",
-    "exchangeable",
-    "plan_for",
 ]
