@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from basis.devices import find_device
-from basis.errors import BasisError
+from basis.errors import BasisError, did_you_mean
 from basis.mixings.matrix import mixture, mixtures
 from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
@@ -102,7 +102,8 @@ def make_plan(
         mixing: How the sources make the observation.
     """
     if estimate not in ESTIMATES:
-        raise BasisError(f"estimate must be one of {', '.join(ESTIMATES)}, not {estimate!r}")
+        hint = did_you_mean(estimate, ESTIMATES)
+        raise BasisError(f"estimate must be one of {', '.join(ESTIMATES)}, not {estimate!r}{hint}")
     if isinstance(method, str) and method in SAMPLERS:
         method = SAMPLERS[method]()
     if isinstance(method, Sampler):
@@ -116,6 +117,7 @@ def make_plan(
             raise BasisError(
                 f"method must be {', '.join(METHODS)}, a number of evaluations, a Plan, or a "
                 f"sampler ({', '.join(SAMPLERS)}), not {method!r}"
+                f"{did_you_mean(method, (*METHODS, *SAMPLERS))}"
             )
         ordered = needs_order(priors, mixing)
         cost = sum(prior._tile_evaluations for prior in priors)

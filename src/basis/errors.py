@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 
 class BasisError(ValueError):
@@ -11,6 +13,13 @@ class BasisError(ValueError):
     The message is one line that names what is wrong and what is accepted; the command line prints
     it and exits with code 2.
     """
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """A suggestion for a misspelled word, as the end of a message; empty if none is close."""
+    by_name = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(str(word).lstrip("-"), list(by_name), n=1, cutoff=0.7)
+    return f"; did you mean {by_name[near[0]]}?" if near else ""
 
 
 _LONGEST = 400

@@ -71,6 +71,8 @@ def files(tmp_path_factory):
 def test_separate(files, capsys, monkeypatch, words, named):
     monkeypatch.chdir(files)
     method = [] if "--method" in words else QUICK
+    if "--prior" not in words and words[0] != "sample":
+        words = [*words, "--prior", "mnist"]
     before = sorted(files.rglob("*"))
     assert named in fails(capsys, "separate", *words, *method)
     assert sorted(files.rglob("*")) == before

@@ -49,7 +49,33 @@ def test_help_of_training_lists_all_settings_on_request(capsys):
     for flag in ("--lr", "--cooldown", "--widths", "--embedding", "--flip"):
         assert flag in text
     assert run("train", "--help") == 0
-    assert "--cooldown" not in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "--cooldown" not in text and text.count("\n  --") <= 12
+
+
+def test_help_lists_commands_in_groups(capsys):
+    assert run("--help") == 0
+    text = capsys.readouterr().out
+    assert [group for group in basis.cli._GROUPS if f"\n{group}:\n" in text] == [
+        "separate", "your own models", "research",
+    ]  # fmt: skip
+    assert all(f"\n  {command} " in text for command in COMMANDS)
+
+
+def test_the_priors_that_fit_a_file_are_listed(capsys, tmp_path, pictures):
+    Image.new("RGB", (40, 40), (9, 99, 0)).save(tmp_path / "color.png")
+    Image.new("RGB", (40, 40), (99, 99, 99)).save(tmp_path / "equal.png")
+    (tmp_path / "folder").mkdir()
+    Image.new("L", (28, 28), 50).save(tmp_path / "folder" / "a.png")
+    for name, fit, other in [
+        ("color.png", "cifar10", "mnist"),
+        ("equal.png", "mnist", "cifar10"),
+        ("folder", "mnist", "cifar10"),
+    ]:
+        assert run("separate", tmp_path / name, "--out", tmp_path / "out") == 2
+        error = capsys.readouterr().err
+        assert f"\n  {fit} " in error and other not in error and f"--prior {fit}" in error
+    assert "8x8 grey" in fails(capsys, "separate", pictures / "a.png")
 
 
 def test_every_sampler_has_flags_for_its_settings(capsys):
@@ -72,6 +98,12 @@ def test_misspelled_words(capsys):
     assert "--method NAME" in fails(capsys, "separate", "--levels", 3)
     assert "xyzzy" in fails(capsys, "xyzzy")
     assert "show" in fails(capsys, "priors", "shwo")
+    assert "--version" in fails(capsys, "--versoin")
+    assert "--count" in fails(capsys, "lab", "bench", "--cout", 3)
+    assert "--held-out" in fails(capsys, "priors", "measure", "mnist", "--hld-out", 3)
+    assert "energy" in fails(capsys, "train", "x", "--out", "y", "--kind", "enrgy")
+    assert "mean balanced" in fails(capsys, "separate", "sample", "--method", "balancd")
+    assert "mean sample" in fails(capsys, "mix", "smple:1", "sample:2")
     assert "--stepz" in fails(capsys, "colorize", "sample-photos:1", "--stepz", 4)
 
 
@@ -237,7 +269,7 @@ def test_separating_a_picture_runs_few_files(tmp_path, monkeypatch):
     """Functions of this many files of the package run; modules are imported before."""
     monkeypatch.chdir(tmp_path)
     assert run("mix", "sample:3", "sample:18", "--alphas", 0.5, 0.5, "--out", "mixture.png") == 0
-    words = ["separate", "mixture.png", "--alphas", 0.5, 0.5, "--method", 20]
+    words = ["separate", "mixture.png", "--prior", "mnist", "--alphas", 0.5, 0.5, "--method", 20]
     assert run(*words) == 0
     package, files = os.path.dirname(basis.__file__), set()
 

@@ -96,7 +96,7 @@ def _damage(folder, how):
         ("card lacks fields", "lacks name"),
         ("pickle with the right checksum", "cannot be read as a safetensors"),
         ("other architecture", "does not fit"),
-        ("unknown architecture", "known are unet"),
+        ("unknown architecture", "accepted: unet"),
     ],
 )
 def test_damaged_priors_are_refused(folder, how, says):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import logging
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from basis._version import __version__
-from basis.errors import BasisError, one_line, printable, shown
+from basis.errors import BasisError, did_you_mean, one_line, printable, shown
 from basis.files import check_replaceable, protected
 
 UNUSABLE, UNEXPECTED, INTERRUPTED = 2, 70, 130
@@ -27,17 +26,24 @@ _OUTPUTS = ("out", "json", "line", "command")
 _FOLDERS = ("inputs", "data", "images", "reference")
 """Arguments that may name folders to read, which must not be the folder of the output."""
 
-_COMMANDS = {
-    "separate": "separate mixtures into sources",
-    "colorize": "add colors to grey photos",
-    "mix": "make a mixture from pictures or other signals",
-    "train": "train a prior on pictures or other signals",
-    "sample": "draw samples of a prior",
-    "check": "test whether a prior is suitable for separation",
-    "page": "separate, colorize and fill in pictures in the browser",
-    "priors": "list, show, add or measure priors",
-    "lab": "tables and figures of the paper, benchmarks, data sets",
+_GROUPS = {
+    "separate": {
+        "separate": "separate mixtures into sources",
+        "colorize": "add colors to grey photos",
+        "mix": "make a mixture from pictures or other signals",
+        "page": "separate, colorize and fill in pictures in the browser",
+        "priors": "list, show, add or measure priors",
+    },
+    "your own models": {
+        "train": "train a prior on pictures or other signals",
+        "sample": "draw samples of a prior",
+        "check": "test whether a prior is suitable for separation",
+    },
+    "research": {
+        "lab": "tables and figures of the paper, benchmarks, data sets",
+    },
 }
+_COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,13 +64,6 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{value!r:.60} is not accepted{hint}")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A suggestion for a misspelled word, to be put behind a message."""
-    by_name = {name.lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word.lstrip("-"), list(by_name), n=1, cutoff=0.7)
-    return f"; did you mean {by_name[near[0]]}?" if near else ""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns the exit code: 2 for bad input, 130 if interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -76,16 +75,19 @@ def _run(words: list[str]) -> int:
     parser = Parser(
         prog="basis",
         description="Source separation with deep generative priors.",
-        epilog="Help on a command: basis COMMAND --help",
+        epilog=_overview(),
+        usage="basis COMMAND ...",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"basis {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="basis", help=argparse.SUPPRESS
+    )
     name = next((word for word in words if not word.startswith("-")), "")
     for command, summary in _COMMANDS.items():
         child = commands.add_parser(
             command,
-            help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
@@ -97,11 +99,31 @@ def _run(words: list[str]) -> int:
             child.set_defaults(run=module.run)
     args, unknown = parser.parse_known_args(words)
     if unknown:
-        own = commands.choices[args.command]
+        own = _innermost(parser, args)
         hint = did_you_mean(unknown[0].split("=")[0], own._option_string_actions)
         own.error(f"unknown argument {unknown[0]}{hint or own.hint}")
+    if args.command is None:
+        parser.error("give a COMMAND")
     args.line = printable(shlex.join(["basis", *words]))
     return guarded(args, args.run)
+
+
+def _overview() -> str:
+    """All commands in groups."""
+    lines: list[str] = []
+    for group, commands in _GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:10} {text}" for name, text in commands.items()), ""]
+    return "\n".join([*lines, "Help on a command: basis COMMAND --help"])
+
+
+def _innermost(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Parser:
+    """The parser of the command that was given, such as that of `basis lab bench`."""
+    for action in parser._actions:
+        chosen = getattr(args, action.dest, None)
+        if isinstance(action, argparse._SubParsersAction) and chosen is not None:
+            return _innermost(action.choices[chosen], args)
+    assert isinstance(parser, Parser)
+    return parser
 
 
 @contextmanager

@@ -205,9 +205,10 @@ def add_seed(group: Group) -> None:
     )
 
 
-def add_device(group: Group) -> None:
+def add_device(group: Group, default: str = "cpu") -> None:
     """`--device`."""
-    group.add_argument("--device", help="cpu (default), cuda, or auto: a GPU if there is one")
+    text = f"cpu, cuda, or auto: a GPU if there is one (default {default})"
+    group.add_argument("--device", help=text)
 
 
 def add_seed_and_device(group: Group) -> None:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from basis.cli import arguments as flags
+from basis.errors import BasisError
 
 if TYPE_CHECKING:
     from basis.cli import Parser
     from basis.signals.observation import Observation
 
-DEFAULT_PRIOR = "mnist"
+_OF_SAMPLES = {"sample": "mnist", "sample-photos": "cifar10"}
+"""The priors of the images of the package; all others need --prior."""
+
 EPILOG = """\
 examples:
-  basis separate two.png --alphas 0.5 0.5                      the average of two digits
+  basis separate two.png                                  lists the priors that fit the picture
+  basis separate two.png --prior mnist --alphas 0.5 0.5   the average of two digits
   basis separate photos.png --prior cifar10 --alphas 0.5 0.5   in tiles if it is larger
-  basis separate paper.jpg --grey --invert --size 28           dark digits on white paper
-  basis separate mixture.npz --method best --samples 20        with samples of the posterior
-  basis separate two.png --alphas unknown                      alphas estimated
+  basis separate paper.jpg --prior mnist --grey --invert --size 28   dark digits on white paper
+  basis separate mixture.npz --prior mnist --method best --samples 20   with posterior samples
+  basis separate two.png --prior mnist --alphas unknown   alphas estimated
   basis separate photo.png --mask mask.png --alphas 1 --prior cifar10   fills in what is masked
-  basis separate some.png --sources unknown                    one to four sources
-  basis separate a.png b.png --alphas 1 0.5 --alphas 0.5 1     two mixtures of the same sources
-  basis separate folder/ --out store --workers 4               a job: resumable, in shards
-  basis separate --method gibbs --help                         the settings of a sampler
+  basis separate some.png --prior mnist --sources unknown   one to four sources
+  basis separate a.png b.png --prior mnist --alphas 1 0.5 --alphas 0.5 1   of the same sources
+  basis separate folder/ --prior mnist --out store --workers 4   a job: resumable, in shards
+  basis separate --method gibbs --help                    the settings of a sampler
 """
 
 
@@ -44,7 +49,7 @@ def add(parser: Parser) -> None:
         "--prior",
         action="append",
         metavar="PRIOR",
-        help=f"a name or a folder; once, or once per source (default: {DEFAULT_PRIOR})",
+        help="a name or a folder; once, or once per source",
     )
     parser.add_argument(
         "--alphas",
@@ -91,6 +96,7 @@ def add(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Separates the inputs and writes the result."""
     out = flags.out_folder(args.out)
+    args.prior = args.prior or [_prior_of_samples(args)]
     if flags.is_job(args, args.inputs, args.count):
         separate_as_job(args, out)
         return
@@ -122,6 +128,43 @@ def separate_as_job(args: argparse.Namespace, out: Path) -> None:
     if flags.data_set(args.inputs):
         observations = _read(args)
     flags.run_job(args, separate_job, observations, out=out, **arguments)
+
+
+def _prior_of_samples(args: argparse.Namespace) -> str:
+    """The prior of the package's images; for others an error, after the priors that fit."""
+    from basis.jobs.streams import as_stream
+    from basis.signals.observation import as_observation
+    from basis.store.loading import list_priors
+
+    name = flags.data_set(args.inputs)
+    if name in _OF_SAMPLES:
+        return _OF_SAMPLES[name]
+    if name is not None:
+        shape = tuple(_read(args).values.shape[1:])
+    else:
+        first = as_stream(args.inputs, skip=args.out, **flags.reading(args)).checked(0, 1)
+        shape = tuple(first.observation.shape[1:])
+        # A grey picture that was saved in color fits priors of grey ones.
+        shape = tuple(as_observation(first.observation, (1, *shape[1:])).values.shape[1:])
+    if "grey" in args.mixing:
+        shape = (3, *shape[1:])
+    size = _described(shape)
+    entries = list_priors(fits=shape)
+    if not entries:
+        raise BasisError(
+            f"no prior with a name fits observations of {size}: see basis priors list, convert "
+            "with --size, --grey or --color, or train one with basis train and give --prior DIR"
+        )
+    print(f"priors that fit observations of {size}:", file=sys.stderr)
+    for entry in entries:
+        print(f"  {entry.name:14} {_described(entry.card.shape):11} {entry.title}", file=sys.stderr)
+    raise BasisError(f"choose one of these priors, such as --prior {entries[0].name}")
+
+
+def _described(shape: tuple[int, ...]) -> str:
+    """A shape in words: "28x28 grey" or "32x32 color"; other signals with their channels."""
+    kind = {1: "grey", 3: "color"}.get(shape[0]) if len(shape) == 3 else None
+    return f"{'x'.join(map(str, shape[1:]))} {kind}" if kind else "x".join(map(str, shape))
 
 
 def _read(args: argparse.Namespace) -> Observation:
@@ -164,7 +207,7 @@ def _arguments(args: argparse.Namespace, observation: Observation | None) -> dic
         mixing = mixing.clipped() if "clipped" in args.mixing else mixing
         mixing = mixing.rounded() if "rounded" in args.mixing else mixing
         alphas = None
-    prior = flags.priors(args, args.prior or [DEFAULT_PRIOR])
+    prior = flags.priors(args, args.prior)
     return {
         "prior": prior[0] if len(prior) == 1 else prior,
         "alphas": alphas,

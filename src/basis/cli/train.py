@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from basis.cli import arguments as flags
 
@@ -22,8 +22,6 @@ basis separate mixture.png --prior runs/photos
 
 `basis train --help-all` lists the settings of training and of the networks.
 """
-_SHARED = ("name", "held_out", "init", "teacher", "conditional", "sigma", "size", "classes")
-_MEASURED = ("variance_images", "energy_pairs")
 
 
 def add(parser: Parser) -> None:
@@ -37,37 +35,50 @@ def add(parser: Parser) -> None:
     parser.add_argument("--size", type=flags.natural, help="crop and resize photos to N x N pixels")
     parser.add_argument("--hours", type=flags.number, help="how long to train")
     parser.add_argument("--images", type=flags.whole_number, help="or how many images to see")
-    group = parser.add_argument_group("what is trained")
-    group.add_argument(
-        "--kind", default="unet", help="unet (default), energy, ncsn or glow, a flow"
-    )
-    group.add_argument("--name", help="name of the prior (default: that of the folder)")
-    group.add_argument("--classes", type=int, nargs="+", metavar="LABEL", help="only these labels")
-    group.add_argument("--held-out", type=flags.natural, metavar="N", help="items for validation")
-    group.add_argument("--init", metavar="PRIOR", help="start with the weights of this prior")
-    group.add_argument("--teacher", metavar="PRIOR", help="learn from this prior too")
-    group.add_argument("--conditional", action="store_true", help="learn the classes of the data")
-    group.add_argument(
-        "--sigma", type=flags.number, help="glow: a model of one noise level (0: noiseless)"
-    )
-    group = parser.add_argument_group("computing")
-    flags.add_seed_and_device(group)
-    group.add_argument("--threads", type=flags.worker_count, help="CPU threads")
-    group.add_argument("--compile", action="store_true", help="use torch.compile")
-    group.add_argument(
-        "--variance-images", type=flags.whole_number, default=100_000, metavar="N",
-        help="images to learn the variance from at the end (default 100000)",
-    )  # fmt: skip
-    group.add_argument(
-        "--energy-pairs", type=flags.whole_number, default=64, metavar="N",
-        help="mixtures to measure typical energies on at the end (default 64)",
-    )  # fmt: skip
-    flags.add_root(group)
     parser.add_argument("--help-all", action="help", help="list all settings")
+    group = parser.add_argument_group("the model")
+    group.add_argument("--name", help="name of the prior (default: that of the folder)")
+    group.add_argument(
+        "--kind",
+        choices=("unet", "energy", "ncsn", "glow"),
+        default="unet",
+        help="unet (default); energy or glow have a likelihood; ncsn is the paper's",
+    )
+    group.add_argument("--conditional", action="store_true", help="learn the classes of the data")
+    group.add_argument("--init", metavar="PRIOR", help="start with the weights of this prior")
+    flags.add_device(group, "auto")
+    _add_more(parser)
     known = parser._option_string_actions
     used = {word.split("=")[0] for word in parser.words if word.startswith("--")}
     if "--help-all" in used or used - known.keys():
         _add_settings(parser)
+
+
+def _add_more(parser: Parser) -> None:
+    """What few runs need: accepted always, listed by --help-all."""
+    shown = "--help-all" in parser.words
+    group = parser.add_argument_group("more")
+
+    def add(flag: str, help: str, **options: Any) -> None:
+        group.add_argument(flag, help=help if shown else argparse.SUPPRESS, **options)
+
+    natural, whole = flags.natural, flags.whole_number
+    add("--classes", "only these labels", type=int, nargs="+", metavar="LABEL")
+    add("--held-out", "items for validation", type=natural, metavar="N")
+    add("--teacher", "learn from this prior too", metavar="PRIOR")
+    add("--sigma", "glow: a model of one noise level (0: noiseless)", type=flags.number)
+    add(
+        "--variance-images", "images to learn the variance from at the end (default 100000)",
+        type=whole, default=100_000, metavar="N",
+    )  # fmt: skip
+    add(
+        "--energy-pairs", "mixtures to measure typical energies on at the end (default 64)",
+        type=whole, default=64, metavar="N",
+    )  # fmt: skip
+    add("--seed", "seed of all random numbers (default 0)", type=flags.seed_number, default=0)
+    add("--threads", "CPU threads", type=flags.worker_count)
+    add("--compile", "use torch.compile", action="store_true")
+    add("--data-root", "folder of data sets and priors (default: $BASIS_DATA)", metavar="DIR")
 
 
 def _add_settings(parser: Parser) -> None:

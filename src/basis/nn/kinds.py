@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from basis.errors import BasisError
+from basis.errors import BasisError, did_you_mean
 from basis.nn import diffusers, energy, experts, glow, ladder, ncsn, unet
 from basis.nn.kind import NetworkKind
 
@@ -20,7 +20,10 @@ def find_kind(name: Any, *, trainable: bool = False) -> NetworkKind:
     """The kind of this name."""
     names = [name for name, kind in KINDS.items() if kind.trainable or not trainable]
     if not isinstance(name, str) or name not in names:
-        raise BasisError(f"unknown kind of network {name!r:.60}; known are {', '.join(names)}")
+        raise BasisError(
+            f"unknown kind of network {name!r:.60}; accepted: {', '.join(names)}"
+            f"{did_you_mean(name, names)}"
+        )
     return KINDS[name]
 
 

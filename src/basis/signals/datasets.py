@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from basis.errors import BasisError
+from basis.errors import BasisError, did_you_mean
 from basis.files import whole_file
 from basis.signals.arrays import CHANNELS, as_bytes, as_floats, as_tensor, to_batch, to_channels
 from basis.signals.download import RemoteFile, checksum, download_file, unpack
@@ -360,7 +360,7 @@ def _not_found(source: str | Path, root: str | Path | None) -> BasisError:
         )
     return BasisError(
         f"unknown data set {source!r}; accepted: {', '.join(DATASETS)}, "
-        "or the path of a file or folder of images"
+        f"or the path of a file or folder of images{did_you_mean(source, DATASETS)}"
     )
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -77,10 +78,17 @@ class PriorEntry:
         return f"PriorEntry({self.name!r}{shape}, {self.title})"
 
 
-def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
+def list_priors(
+    root: str | Path | None = None, fits: Sequence[int] | None = None
+) -> list[PriorEntry]:
     """The priors that can be loaded by name.
 
     These are the shipped ones, those in the data folder, and those of installed packages.
+
+    Args:
+        root: The data folder.
+        fits: Only priors for observations of this shape, (channels, *size): those of its channels
+            that are not larger.
     """
     entries: dict[str, PriorEntry] = {}
     for parent in (EMBEDDED, data_root(root) / "priors"):
@@ -94,7 +102,13 @@ def list_priors(root: str | Path | None = None) -> list[PriorEntry]:
                 entries[name] = PriorEntry(name, path.parent, None, problem=str(error))
     for maker in entry_points(group=_GROUP):
         entries.setdefault(maker.name, PriorEntry(maker.name, None, None, maker))
-    return list(entries.values())
+    found = list(entries.values())
+    return found if fits is None else [e for e in found if e.card and _fits(e.card.shape, fits)]
+
+
+def _fits(own: Sequence[int], shape: Sequence[int]) -> bool:
+    same = len(own) == len(shape) and own[0] == shape[0]
+    return same and all(a <= b for a, b in zip(own, shape, strict=True))
 
 
 def split_classes(source: str | Path) -> tuple[str | Path, list[str]]:
