@@ -44,9 +44,10 @@ def load_priors(
     """
     given: list[Any] = list(prior) if isinstance(prior, list | tuple) else [prior]
     if not given or not all(isinstance(one, Prior | str | Path) for one in given):
+        bare = any(callable(one) and not isinstance(one, Prior) for one in given)
         raise BasisError(
             "prior must be a prior, a prior's name or folder, or a non-empty list of these, not "
-            f"{prior!r:.60}"
+            f"{prior!r:.60}" + ("; Prior.from_denoiser makes a prior of a function" * bare)
         )
     target = None if device is None else find_device(device)
     loaded: dict[str, Prior] = {}
@@ -157,7 +158,10 @@ def check_alphas(
     if mixing is not None and alphas is not None:
         raise BasisError("give alphas or mixing, not both")
     if mixing is not None and not isinstance(mixing, Mixing):
-        raise BasisError(f"mixing must be a Mixing, such as basis.mixture((1, 1)), not {mixing!r}")
+        raise BasisError(
+            "mixing must be a Mixing, such as basis.mixture((1, 1)) or basis.linear(function), not "
+            f"{mixing!r:.60}"
+        )
     if sources == "unknown":
         if alphas is not None or mixing is not None or priors > 1:
             raise BasisError(
@@ -176,7 +180,10 @@ def check_alphas(
     if alphas is None:
         return [1.0] * (sources or max(2, priors)), False
     found = alphas.tolist() if isinstance(alphas, Tensor | np.ndarray) else alphas
-    found = [found] if isinstance(found, int | float) else list(found)
+    found = [found] if isinstance(found, int | float) else found
+    if not isinstance(found, list | tuple):
+        raise BasisError(f"alphas must be a list of numbers, one per source, not {alphas!r:.60}")
+    found = list(found)
     if whole and sources != len(found):
         raise BasisError(f"{len(found)} alphas for {sources} sources; give one per source")
     return found, False

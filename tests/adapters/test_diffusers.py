@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from basis.adapters.diffusers import from_diffusers
+from basis.cli import main
 from basis.errors import BasisError
 from basis.store.loading import add_prior, load_prior
 
@@ -94,7 +95,7 @@ def test_edm_models_are_preconditioned_as_their_scheduler_does(prediction):
     assert torch.allclose(2 * prior.denoise(x, sigma) - 1, theirs, atol=1e-5)
 
 
-def test_a_pipeline_is_a_prior_from_its_folder(tmp_path):
+def test_a_pipeline_is_a_prior_from_its_folder(tmp_path, capsys):
     model = tiny_unet()
     pipeline = diffusers.DDPMPipeline(model, diffusers.DDPMScheduler(clip_sample=False))
     pipeline.save_pretrained(tmp_path / "pipe")
@@ -104,6 +105,10 @@ def test_a_pipeline_is_a_prior_from_its_folder(tmp_path):
     loaded = load_prior(tmp_path / "pipe")
     assert torch.allclose(loaded.denoise(x, 0.3), theirs, atol=1e-6)
     direct = loaded
+
+    assert main(["priors", "show", str(tmp_path / "pipe")]) == 0
+    shown = capsys.readouterr().out
+    assert "shape: [1, 8, 8]" in shown and "diffusers pipeline" in shown and "sigma_max" in shown
 
     # The older layout: everything in one folder, weights as a pickle of tensors.
     flat = tmp_path / "flat"

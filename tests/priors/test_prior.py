@@ -95,6 +95,54 @@ def test_what_is_wrong_with_a_function_is_one_line(kind, function, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["denoiser", "score", "log_prob"])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"sigma_min": "a"}, "sigma_min"),
+        ({"sigma_min": None}, "sigma_min"),
+        ({"sigma_max": math.inf}, "sigma_max"),
+        ({"sigma_max": 0.001}, "sigma_max"),
+        ({"shape": None}, "shape"),
+        ({"shape": 8}, "shape"),
+        ({"model_range": 3}, "model_range"),
+        ({"model_range": (0, 1, 2)}, "model_range"),
+        ({"model_range": (None, 1)}, "model_range"),
+        ({"model_range": (-1, 1), "value_range": None}, "model_range"),
+        ({"stdd": 3}, "'stdd'; accepted: model_range, .*std"),
+    ],
+)
+def test_wrong_settings_of_functions_are_named(kind, settings, says):
+    with pytest.raises(BasisError, match=says):
+        getattr(Prior, f"from_{kind}")(lambda x, s: x, **RANGE | settings)
+
+
+def test_inputs_without_a_batch_are_named(tiny_prior):
+    x = torch.rand(1, 8, 8)
+    density = Prior.from_log_prob(lambda x, s: -x.flatten(1).sum(1), (1, 8, 8), 0.01, 10.0)
+    function = Prior.from_denoiser(lambda x, s: 0 * x, (1, 8, 8), 0.01, 10.0)
+    for prior in (tiny_prior, density, function):
+        for wrong in (x, x[0], x.numpy(), None):
+            with pytest.raises(BasisError, match=r"\(batch, 1, 8, 8\)"):
+                prior.denoise(wrong, 0.1)
+
+
+def test_priors_and_mixings_that_are_plain_functions_are_named(tiny_prior):
+    x = torch.rand(1, 1, 8, 8)
+    for wrong in (lambda x, s: x, torch.nn.Identity(), [tiny_prior, lambda x, s: x]):
+        with pytest.raises(BasisError, match="from_denoiser"):
+            basis.separate(x, wrong)
+    with pytest.raises(BasisError, match=r"basis\.linear"):
+        basis.separate(x, tiny_prior, mixing=lambda x: x.sum(1))
+    with pytest.raises(BasisError, match="alphas must be a list"):
+        basis.separate(x, tiny_prior, object())
+    for wrong in (None, 3):
+        with pytest.raises(BasisError, match="a name or a folder"):
+            Prior.from_pretrained(wrong)
+    with pytest.raises(BasisError, match="from_denoiser takes any function"):
+        DenoiserPrior(lambda x, s: x, (1, 8, 8), 0.1, 1.0)
+
+
 @pytest.mark.parametrize("settings", [{}, {"model_range": (-1.0, 1.0)}, {"value_range": None}])
 def test_a_function_that_returns_the_noise_is_noticed_at_once(settings):
     levels = {"shape": (1, 8, 8), "sigma_min": 0.01, "sigma_max": 20.0}

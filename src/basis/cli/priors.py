@@ -89,11 +89,18 @@ def _size(card: Any) -> str:
 
 
 def _show(args: argparse.Namespace) -> dict[str, Any]:
-    from basis.store.folder import read_card
-    from basis.store.loading import find_prior, list_priors
+    from basis.store.folder import CARD, read_card
+    from basis.store.loading import find_prior, is_pipeline, list_priors, load_prior
 
     made = [e for e in list_priors() if e.name == args.prior and e.maker]
-    record = made[0].record() if made else read_card(find_prior(args.prior)).to_dict()
+    folder = None if made else find_prior(args.prior)
+    if folder is None:
+        record = made[0].record()
+    elif not (folder / CARD).is_file() and is_pipeline(folder):
+        about = {"title": "a diffusers pipeline without a card; basis priors add makes one"}
+        record = {**load_prior(folder).describe(), **about}
+    else:
+        record = read_card(folder).to_dict()
     _print_record(record)
     return record
 

@@ -18,6 +18,9 @@ from basis.priors.prior import Prior, Range, Shape, in_chunks
 class DenoiserPrior(Prior):
     """A module that denoises signals, as a prior.
 
+    Values and noise levels of the module are those of the prior; `Prior.from_denoiser` converts
+    them, and takes any function.
+
     Args:
         module: Maps (x, sigma) to E[clean | noisy = x]; x is (batch, channels, *size), sigma
             (batch,). If it has a method `moments` of the same arguments (and its attribute `head`,
@@ -68,6 +71,8 @@ class DenoiserPrior(Prior):
     def _answers(
         self, call: Callable[[Tensor, Tensor], Sequence[Tensor]], x: Tensor, sigma: Tensor | float
     ) -> list[Tensor]:
+        self._check_batch(x)
+
         def checked(x: Tensor, sigma: Tensor) -> list[Tensor]:
             return [check_answer(answer, x, self.name) for answer in call(x, sigma)]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError, one_line
+from basis.priors.card import check_value_range
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Function, Prior, Range, Shape
 from basis.tensors import as_sigmas, per_item
@@ -20,6 +22,8 @@ _NARROW = 3.0
 """The same for signals whose range is at most this wide, at all noise levels."""
 _FAR = 100.0
 """Inputs farther from the center, in units of std + sigma, belong to a sampler that diverged."""
+
+_SETTINGS = ("center", "std", "errors", "card")
 
 
 class Units:
@@ -37,10 +41,11 @@ class Units:
         low, high = value_range or (None, None)
         if low is None or high is None:
             raise BasisError("model_range needs a value_range with two finite ends")
-        if not model_range[1] > model_range[0]:
-            raise BasisError(f"model_range must be (low, high) with low < high, not {model_range}")
-        self.low, self.offset = low, model_range[0]
-        self.scale = (model_range[1] - model_range[0]) / (high - low)
+        own = check_value_range(model_range, "model_range")
+        if own is None or math.isinf(own[0]) or math.isinf(own[1]):
+            raise BasisError(f"model_range must be two finite numbers, not {model_range!r:.60}")
+        self.low, self.offset = low, own[0]
+        self.scale = (own[1] - own[0]) / (high - low)
 
     def into(self, x: Tensor) -> Tensor:
         """The model's values."""
@@ -118,6 +123,23 @@ def check_finite(
         )
 
 
+def _check_levels(sigma_min: object, sigma_max: object) -> None:
+    """Raises unless noise levels are finite numbers above 0."""
+    for name, value in (("sigma_min", sigma_min), ("sigma_max", sigma_max)):
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise BasisError(f"{name} must be a finite number above 0, not {value!r:.60}")
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Raises for settings that priors from functions do not have."""
+    for name in settings:
+        if name not in _SETTINGS:
+            raise BasisError(
+                f"there is no setting {name!r:.60}; accepted: model_range, value_range, name, "
+                f"{', '.join(_SETTINGS)}"
+            )
+
+
 class FunctionPrior(Prior):
     """A function of (x, sigma) as a prior; see `Prior.from_denoiser`.
 
@@ -147,8 +169,8 @@ class FunctionPrior(Prior):
         name: str = "function",
         **settings: Any,
     ) -> None:
-        if not sigma_min > 0:
-            raise BasisError(f"sigma_min must be more than 0, not {sigma_min}")
+        _check_levels(sigma_min, sigma_max)
+        _check_names(settings)
         check_function(function, kind)
         units = Units(value_range, model_range)
         levels = sigma_min / units.scale, sigma_max / units.scale
@@ -157,6 +179,7 @@ class FunctionPrior(Prior):
         self._probed = False
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        self._check_batch(x)
         own, s = self.units.into(x), self.units.scale * as_sigmas(sigma, x)
         training = isinstance(self.function, nn.Module) and self.function.training
         if self.kind == "denoiser" and not (self._probed or training):
@@ -241,6 +264,8 @@ def prior_from_log_prob(
     **settings: Any,
 ) -> LikelihoodPrior:
     """A prior from log p_sigma(x); arguments as for `Prior.from_log_prob`."""
+    _check_levels(sigma_min, sigma_max)
+    _check_names(settings)
     units = Units(value_range, model_range)
     levels = sigma_min / units.scale, sigma_max / units.scale
     model = _LogProb(function, units, name)

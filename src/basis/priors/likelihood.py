@@ -75,16 +75,19 @@ class LikelihoodPrior(Prior):
         return float(getattr(self.model, "switch_level", own))
 
     def log_prob(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        self._check_batch(x)
         with torch.no_grad():
             return in_chunks(
                 lambda *piece: (call_log_prob(self.model, *piece),), self, x, sigma, self.chunk
             )[0]
 
     def score(self, x: Tensor, sigma: Tensor | float) -> Tensor:
+        self._check_batch(x)
         return in_chunks(lambda *piece: (self._gradient(*piece),), self, x, sigma, self.chunk)[0]
 
     def denoise(self, x: Tensor, sigma: Tensor | float) -> Tensor:
-        return x + per_item(sigma, x).square() * self.score(x, sigma)
+        score = self.score(x, sigma)
+        return x + per_item(sigma, x).square() * score
 
     def moments(self, x: Tensor, sigma: Tensor | float) -> tuple[Tensor, Tensor]:
         own = getattr(self.model, "moments", None)

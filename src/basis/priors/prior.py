@@ -78,7 +78,8 @@ class Prior(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.shape = _check_shape(shape)
-        if not 0 <= sigma_min <= sigma_max:
+        numbers = isinstance(sigma_min, int | float) and isinstance(sigma_max, int | float)
+        if not (numbers and 0 <= sigma_min <= sigma_max):
             raise BasisError(
                 f"noise levels must be 0 <= sigma_min <= sigma_max, not {sigma_min}, {sigma_max}"
             )
@@ -139,15 +140,21 @@ class Prior(nn.Module, ABC):
     def from_denoiser(
         function: Function, shape: Shape, sigma_min: float, sigma_max: float, **settings: Any
     ) -> FunctionPrior:
-        """A prior from a function E[clean | noisy] of (x, sigma).
+        """A prior from a function E[clean | noisy] of (x, sigma): any callable, also a network.
+
+        `basis.priors.DenoiserPrior` is for networks in the prior's own units. It calls them in
+        chunks and uses their variances. `from_diffusers` reads everything from the pipeline.
 
         Args:
-            function: Takes x, (batch, channels, *size), and sigma, (batch,), in the model's units.
+            function: Takes x, (batch, channels, *size), and sigma, (batch,), and returns a tensor
+                of the shape of x: the clean signal, not the noise. Of a function that predicts the
+                noise in units of sigma, x - sigma * noise is the clean signal.
             shape: (channels, *size).
             sigma_min, sigma_max: The noise levels it was made for, in the model's units.
             settings: `model_range`, the model's values for the two ends of `value_range`, such as
-                (-1, 1); `value_range`, (0, 1) by default and None for unbounded signals; `name`,
-                `center`, `std` and `errors` as for `Prior`.
+                (-1, 1); by default the model has the prior's values. `value_range`, (0, 1) by
+                default and None for unbounded signals. `name`, `center`, `std` and `errors` as for
+                `Prior`, in the prior's units.
         """
         from basis.priors.functions import FunctionPrior
 
@@ -329,6 +336,15 @@ class Prior(nn.Module, ABC):
         from basis.store.folder import write_prior
 
         return write_prior(self, folder, **about)
+
+    def _check_batch(self, x: Tensor) -> None:
+        """Refuses anything but a tensor with the axes (batch, channels, *size)."""
+        if not isinstance(x, Tensor) or x.ndim != len(self.shape) + 1:
+            found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            shape = ", ".join(map(str, self.shape))
+            raise BasisError(
+                f"prior {self.name!r} is evaluated on tensors (batch, {shape}), not on {found}"
+            )
 
     def check_signals(self, signals: Tensor) -> None:
         """Refuses anything but floats, (n, *shape), of the prior's shape."""

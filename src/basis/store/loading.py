@@ -225,6 +225,8 @@ def load_prior(
         device: Where it computes: "cpu", "cuda", or "auto" for a GPU if there is one.
         dtype: In which precision it computes.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise BasisError(f"a prior is loaded by a name or a folder, not by {source!r:.60}")
     device = find_device(device)
     source, classes = split_classes(source)
     folder = _find(source, root)
@@ -233,10 +235,15 @@ def load_prior(
     return prior.condition(*classes) if classes else prior
 
 
+def is_pipeline(folder: Path) -> bool:
+    """Whether a folder holds a diffusers pipeline."""
+    return find_pipeline(folder) is not None
+
+
 def _load_folder(folder: Path) -> Prior:
     if (folder / CARD).exists():
         prior = _read_prior(folder)
-    elif find_pipeline(folder):
+    elif is_pipeline(folder):
         prior = from_diffusers(folder)
     else:
         raise BasisError(
