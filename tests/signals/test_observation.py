@@ -7,7 +7,7 @@ from PIL import Image
 
 import basis
 from basis.errors import BasisError
-from basis.jobs.streams import ArrayStream
+from basis.jobs.streams import ArrayStream, as_stream
 from basis.priors.gaussian import GaussianMixture
 from basis.samplers.gibbs import Gibbs
 from basis.signals.datasets import load_images
@@ -143,6 +143,16 @@ def test_types_of_values(tmp_path):
     for use in (as_observation, training_data, lambda x: basis.mix([x]), ArrayStream):
         with pytest.raises(BasisError, match=r"int32.*uint8.*int16.*floats are accepted"):
             use(np.zeros((9, 1, 3), np.int32))
+
+
+@pytest.mark.parametrize("have", [(9, 8, 8), (9, 1, 8, 8), (9, 8, 8, 1), (8, 8), (1, 8, 8)])
+def test_jobs_take_the_same_arrays(tmp_path, have):
+    array = np.random.default_rng(0).integers(0, 256, have, dtype=np.uint8)
+    wanted = as_observation(array, (1, 8, 8)).values
+    np.save(tmp_path / "m.npy", array)
+    for given in (array, torch.from_numpy(array), tmp_path / "m.npy"):
+        stream = as_stream(given, (1, 8, 8))
+        assert torch.equal(stream.read(0, len(stream)).observation, wanted)
 
 
 def test_mixtures_of_stacked_sources():

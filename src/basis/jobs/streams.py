@@ -14,7 +14,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.files import reading as reading_file
-from basis.signals.arrays import TYPES
+from basis.signals.arrays import CHANNELS, TYPES
 from basis.signals.observation import Observation, as_observation, read
 from basis.signals.pictures import find_pictures
 
@@ -207,8 +207,10 @@ def as_stream(
         return values.mean(dim=1, keepdim=True) if mean else values
 
     change = convert if asked or mean else None
-    if isinstance(observations, np.ndarray | Tensor):
-        return ArrayStream(observations, change)
+    if isinstance(observations, Tensor):
+        observations = observations.detach().cpu().numpy()
+    if isinstance(observations, np.ndarray):
+        return _array_stream(observations, shape, change)
     paths = [observations] if isinstance(observations, str | Path) else list(observations)
     if len(paths) == 1 and Path(paths[0]).suffix.lower() in (".npy", ".npz"):
         return _open_array(Path(paths[0]), shape, change)
@@ -232,18 +234,26 @@ def as_stream(
 def _open_array(
     path: Path, shape: tuple[int, ...] | None, change: Callable[[Tensor], Tensor] | None
 ) -> ArrayStream:
-    array: Any = None
-    if path.suffix.lower() == ".npy" and path.is_file():
-        with reading_file(path, "a NumPy file"):
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
-            array = array.transpose(0, 3, 1, 2)
-    if array is None or (shape is not None and array.ndim != len(shape) + 1):
+    if path.suffix.lower() != ".npy" or not path.is_file():
         return _in_memory(as_observation(read(path), shape), change)
+    with reading_file(path, "a NumPy file"):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     try:
-        return ArrayStream(array, change)
+        return _array_stream(array, shape, change)
     except BasisError as error:
         raise BasisError(f"{path}: {error}") from error
+
+
+def _array_stream(
+    array: np.ndarray, shape: tuple[int, ...] | None, change: Callable[[Tensor], Tensor] | None
+) -> ArrayStream:
+    """A stream of an array with the axes that `separate` accepts; batches are not copied."""
+    if shape is not None and array.ndim != len(shape) + 1:
+        return _in_memory(as_observation(array, shape), change)
+    last = array.ndim == 4 and array.shape[1] not in CHANNELS and array.shape[3] in CHANNELS
+    if last and array.shape[1:] != shape:
+        array = array.transpose(0, 3, 1, 2)
+    return ArrayStream(array, change)
 
 
 def _in_memory(found: Observation, change: Callable[[Tensor], Tensor] | None = None) -> ArrayStream:

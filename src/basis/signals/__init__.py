@@ -7,6 +7,7 @@ they are imported: a new format is one module with a `reader`, and one line here
 from __future__ import annotations
 
 from basis.signals import numpy_files, pictures  # noqa: F401
+from basis.signals.arrays import to_batch
 from basis.signals.datasets import load_images
 from basis.signals.image_set import ImageSet
 from basis.signals.observation import Observation, read, reader
@@ -17,4 +18,5 @@ __all__ = [
     "load_images",
     "read",
     "reader",
+    "to_batch",
 ]

@@ -129,7 +129,7 @@ def load_images(
     - one picture;
     - what `basis separate`, `basis colorize` or `basis sample` wrote to a folder, without panels;
     - an .npy, or an .npz with `images` and optional `labels`, or with `sources`: uint8, or floats
-      in [0, 1] rounded to bytes, with the axes of `basis.signals.arrays.to_batch`;
+      in [0, 1] rounded to bytes, with the axes of `basis.signals.to_batch`;
     - signals of another kind in an .npy or .npz, floats of any range: (n, 1, length) and
       (n, 2, length), five or more axes (n, channels, *size), and in an .npz any
       (n, channels, *size) under the name `signals`.

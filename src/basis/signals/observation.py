@@ -202,7 +202,7 @@ def as_observation(
     Args:
         value: As `read` takes it, or an observation.
         shape: The shape of one item, (channels, *size), where known: it decides which axes an array
-            has, as `basis.signals.arrays.to_batch` says. An array that can be read in two ways is
+            has, as `basis.signals.to_batch` says. An array that can be read in two ways is
             rejected.
         value_range: The range of a source's values. Arrays of uint8, which stand for 0 to 1, and
             of int16, which stand for -1 to 1, are rejected for any other.

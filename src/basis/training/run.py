@@ -83,7 +83,7 @@ def train(
     Args:
         data: A folder, a named data set (`basis.signals.load_images` lists what can be read), an
             .npy or .npz file, an `ImageSet`, or an array or tensor (n, channels, *size), by the
-            rules of `basis.signals.arrays.to_batch`: uint8, which stands for [0, 1], int16, which
+            rules of `basis.signals.to_batch`: uint8, which stands for [0, 1], int16, which
             stands for [-1, 1], or floats of any range.
         out: The folder; it must be given. One with a run on other data, or a prior without a run,
             is refused.
