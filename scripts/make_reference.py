@@ -204,7 +204,7 @@ def help_of(*words: str) -> str:
 def command_page() -> str:
     """The help of every command."""
     commands = []
-    for name in re.findall(r"^ {4}([a-z]+)\b", help_of(), re.MULTILINE):
+    for name in re.findall(r"^ {2}([a-z]+) {2,}", help_of(), re.MULTILINE):
         commands.append([name])
         if name == "lab":
             inner = re.findall(r"^ {4}([a-z]+)\b", help_of(name), re.MULTILINE)
