@@ -134,7 +134,7 @@ def finish(page, tab="digits"):
 def choose_slow_method(page):
     """A separation of photos that takes minutes."""
     page.get_by_role("tab", name="Photos").click()
-    page.get_by_label("64", exact=True).check()
+    page.locator("#photos-size").get_by_label("64", exact=True).check()
     page.get_by_role("button", name="Method, prior").locator("visible=true").click()
     page.locator("#photos-method input").click()
     page.get_by_role("option", name="1,000 steps").locator("visible=true").click()

@@ -122,6 +122,8 @@ def test_photos_are_cropped_and_resized():
     assert as_square(photo[:1], 48, 3).shape == (3, 48, 48)
     assert at_most(photo, 45, least=8).shape == (3, 30, 45)
     assert at_most(photo, 1024).shape == (3, 60, 90)
+    assert at_most(torch.rand(3, 8, 4000), 64).shape == (3, 32, 64)  # the ends are cut off
+    assert at_most(photo, 32).shape == (3, 32, 32)
     own = sample_picture("sample-photos", 4).image
     assert torch.equal(as_square(own, 32, 3), own)
 

@@ -32,7 +32,7 @@ class Limits:
     seconds: float = setting(120.0, "the longest time that a separation may take", above=0)
     megabytes: float = setting(8.0, "the largest upload", above=0)
     pixels: int = setting(24_000_000, "the largest uploaded picture", at_least=64, flag=False)
-    side: int = setting(64, "longest side of photos to separate or fill in", at_least=48)
+    side: int = setting(64, "longest side of pictures to separate or fill in", at_least=48)
     color_side: int = setting(1024, "longest side of photos to colorize", at_least=32)
     samples: int = setting(8, "the most posterior samples", at_least=2)
     idle: float = setting(

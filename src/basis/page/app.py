@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -9,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gradio as gr
+import torch
 from gradio.processing_utils import save_file_to_cache
 from gradio.utils import get_upload_folder
 from torch import Tensor
 
+from basis._mix import mix
 from basis.errors import BasisError
 from basis.page import images
 from basis.page.access import Limits, Visitors
@@ -23,12 +26,17 @@ from basis.page.views import (
     CANVAS_JS,
     CLICK_JS,
     comparison_view,
+    equation_view,
     frame_view,
     notice,
+    picture,
     result_view,
     samples_view,
     sentence,
 )
+from basis.settings import Estimate
+from basis.signals.observation import Observation
+from basis.store.loading import list_priors
 
 METHODS = [
     ("fast: a short search", "fast"),
@@ -39,6 +47,11 @@ METHODS = [
     ("ancestral: ancestral sampling of diffusion models", "ancestral"),
     ("dirac: the last source is the remainder", "dirac"),
     ("basis: the sampler of the paper, 1,000 steps", "basis"),
+]
+ESTIMATES = [
+    ("mode: the most probable sources found", "mode"),
+    ("mean of the posterior: closest to the truth, but smooth", "mean"),
+    ("sample of the posterior: as sharp as the prior's signals", "sample"),
 ]
 _LAST_FRAME = 1000  # the range of the slider before it is known
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
@@ -83,24 +96,69 @@ class Chosen:
         active: The source that is replaced next.
         page: The page of samples that is shown.
         message: What was wrong with the last upload or drawing.
+        mixture: The uploaded mixture.
         mask: Where the photo is kept (1) or filled in (0), (1, height, width).
         photo: The photo that the mask belongs to, as a data URL.
-        run: The last separation.
+        run: The last separation, unless its inputs have changed.
+        ready: The status before a separation.
     """
 
     pictures: list[Picture] = field(repr=False)
     active: int = 0
     page: int = 0
     message: str = ""
+    mixture: Tensor | None = field(default=None, repr=False)
     mask: Tensor | None = None
     photo: str = ""
     run: Run | None = None
+    ready: str = notice("Press the button to start.")
+
+
+@dataclass(frozen=True)
+class Form:
+    """The values of a tab's controls.
+
+    Attributes:
+        kind: "mix" pictures on the page, separate a mixture of "mine", or "colorize" or "inpaint"
+            a photo.
+        count: The number of sources of a sum.
+        size: The longest side of pictures, in pixels.
+        method, prior, estimate, samples, seed: As in `Task`.
+        unknown: Whether the alphas are estimated.
+        alphas: The coefficients, also of sources that are not in use.
+    """
+
+    kind: str
+    count: int
+    size: int
+    method: str
+    prior: str
+    estimate: Estimate
+    samples: int
+    seed: int | None
+    unknown: bool
+    alphas: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: tuple[Any, ...]) -> Form:
+        """The form from the values of `Tab.controls`."""
+        return cls(*[*values[:9], tuple(float(a) for a in values[9:])])
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether sources are added up."""
+        return self.kind in ("mix", "mine")
+
+    @property
+    def pictures(self) -> int:
+        """The number of pictures that are chosen."""
+        return self.count if self.kind == "mix" else 1
 
 
 class Tab:
     """A tab: inputs on the left, controls and results on the right.
 
-    Subclasses define the attributes and the methods up to `build`.
+    Subclasses set the attributes below.
     """
 
     name: str
@@ -108,99 +166,180 @@ class Tab:
     samples: str
     """The built-in images to choose from."""
     first: tuple[int, ...]
-    """Those that are chosen at first."""
-    priors: tuple[str, ...]
-    inputs: list[Any]
-    """The components whose values the methods below get."""
-    initial: tuple[Any, ...]
-    """Their values at first."""
-    shown: list[Any]
-    """The components that `show` updates."""
-
-    def build_inputs(self) -> None:
-        """Lays out the left side."""
-        raise NotImplementedError
-
-    def count(self, *values: Any) -> int:
-        """The number of sources."""
-        raise NotImplementedError
-
-    def accept(self, image: Tensor) -> Tensor:
-        """An uploaded picture in the form in which it is kept."""
-        raise NotImplementedError
-
-    def view(self, chosen: Chosen, *values: Any) -> str:
-        """What is observed."""
-        raise NotImplementedError
-
-    def task(self, chosen: Chosen, *values: Any) -> Task:
-        """What is asked for, with the default method."""
-        raise NotImplementedError
+    """Those that are chosen at first, as many as there may be sources."""
+    prior: str
+    """The first prior."""
+    channels: int
+    estimate: Estimate
+    """The first estimate."""
+    alpha: float
+    """The first value of all alphas."""
+    hint: str
+    """What is done to an uploaded picture."""
+    kinds: tuple[tuple[str, str], ...]
+    sized: tuple[str, ...]
+    """The kinds for which a size can be chosen."""
+    depending: tuple[Any, ...] = ()
+    """Further components that `visible` or `show` update."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared, self.limits = shared, shared.limits
         self.start = Chosen([images.sample_picture(self.samples, i) for i in self.first])
+        self.sides: dict[str, int] = {}
+        self.priors: list[tuple[str, str]] = []
+        for entry in list_priors():
+            card = entry.card
+            if card is None or card.value_range != (0.0, 1.0):
+                continue
+            fits = len(card.shape) == 3 and card.shape[1] == card.shape[2] <= self.limits.side
+            if fits and card.shape[0] == self.channels and re.fullmatch(r"[\w.-]+", entry.name):
+                self.sides[entry.name] = card.shape[1]
+                self.priors.append((f"{entry.name}: {entry.title or 'your own'}", entry.name))
+
+        alphas = (self.alpha,) * len(self.first)
+        samples = min(3, self.limits.samples)
+        size, answer = self.sides[self.prior], self.estimate
+        self.form = Form("mix", 2, size, "fast", self.prior, answer, samples, 0, False, alphas)
+        self.start.ready = self._ready(self.start, self.form)
+
+    def accept(self, image: Tensor) -> Tensor:
+        """An uploaded source in the form in which it is kept."""
+        return self._kept(image)
+
+    def squares(self, chosen: Chosen, form: Form) -> list[Picture]:
+        """The chosen pictures at the size at which they are used."""
+        side = self.side(form)
+        return [
+            Picture(images.as_square(p.image, side, self.channels), p.label)
+            for p in chosen.pictures[: form.pictures]
+        ]
+
+    def view(self, chosen: Chosen, form: Form) -> str:
+        """What is observed."""
+        if form.kind == "mix":
+            alphas = form.alphas[: form.count]
+            return equation_view(self.squares(chosen, form), alphas, chosen.active)
+        if chosen.mixture is None:
+            return notice("Upload the picture of a mixture.")
+        image = self._mixture(chosen, form)
+        height, width = image.shape[1:]
+        caption = f"your mixture, used with {width} × {height} pixels"
+        return f'<div class="pics large">{picture(image, "your mixture", caption)}</div>'
+
+    def task(self, chosen: Chosen, form: Form) -> Task:
+        """What is asked for."""
+        alphas = list(form.alphas[: form.count])
+        if form.kind == "mine":
+            values, known = self._mixture(chosen, form)[None], torch.tensor(alphas)
+            observation = Observation(values, batched=True, alphas=known)
+        else:
+            observation = mix([picture.image for picture in self.squares(chosen, form)], alphas)
+        return Task("separate", observation, alphas_known=not form.unknown, **self.settings(form))
+
+    def settings(self, form: Form) -> dict[str, Any]:
+        """What all tasks have."""
+        names = ("method", "prior", "estimate", "samples")
+        return {name: getattr(form, name) for name in names} | {"seed": int(form.seed or 0)}
+
+    def _kept(self, image: Tensor) -> Tensor:
+        """An uploaded picture, without more pixels than are ever used."""
+        return images.at_most(image, max(self.limits.side, self.limits.color_side), least=8)
+
+    def side(self, form: Form) -> int:
+        """The longest side of pictures; at least that of the prior."""
+        return max(form.size if form.kind in self.sized else 0, self.sides[form.prior])
+
+    def _mixture(self, chosen: Chosen, form: Form) -> Tensor:
+        """The uploaded mixture at the size at which it is used."""
+        if chosen.mixture is None:
+            raise BasisError("there is no mixture yet: upload a picture")
+        image = images.as_mixture(chosen.mixture, self.channels)
+        return images.at_most(image, self.side(form), self.sides[form.prior])
 
     def build(self) -> None:
         """Lays out the tab and connects its events."""
         self.state = gr.State(self.start)
         with gr.Row():
             with gr.Column(scale=5, min_width=320):
-                self.build_inputs()
+                self._build_inputs()
             with gr.Column(scale=7, min_width=320):
                 self._build_controls()
                 self._build_results()
                 self._build_comparison()
-        asked = [self.state, *self.inputs]
-        self.offer.click(self._pick, asked, self.shown, **QUIET)
-        self.equation.click(self._activate, asked, self.shown, **QUIET)
-        self.more.click(self._turn, [self.state], [self.state, self.offer], **QUIET)
-        uploaded = [self.state, self.upload, *self.inputs]
-        self.upload.upload(self._upload, uploaded, self.shown, **QUIET)
-        for slider in self.alphas:
-            slider.input(self.show, asked, self.shown, trigger_mode="always_last", **QUIET)
+        settings = [self.method, self.prior_of, self.estimate_of, self.number, self.seed]
+        self.controls = [self.kind, self.count, self.size, *settings, self.unknown, *self.alphas]
+        self.results = [self.live, self.result, self.comparison, self.frame, self.downloads]
+        self.shown = [self.state, self.equation, self.status, *self.results, *self.depending]
+        self.asked = [self.state, *self.controls]
+        self.connect()
         self._connect_runs()
 
     def html(self, part: str, value: str = "", **options: Any) -> gr.HTML:
         """A block of HTML with an id of this tab."""
         return gr.HTML(value, elem_id=f"{self.name}-{part}", **options)
 
-    def build_sources(self, hint: str, canvas: str = "") -> None:
-        """The ways to choose sources: built-in images, a canvas, an upload."""
-        with gr.Tabs():
-            with gr.Tab("Pick"):
-                view = self._samples_view(self.start)
-                self.offer = self.html("samples", view, js_on_load=CLICK_JS)
-                self.more = gr.Button(f"Other {self.title.lower()}", size="sm")
-            if canvas:
-                with gr.Tab("Draw"):
-                    self.pad = self.build_canvas("Draw a digit.", "white", 0.085)
-                    gr.Markdown(canvas)
-            with gr.Tab("Upload"):
-                self.upload = gr.File(label="A picture", elem_id=f"{self.name}-upload")
-                formats = ", ".join(images.FORMATS)
-                gr.Markdown(f"{formats}; at most {self.limits.megabytes:g} MB. {hint}")
-
-    def build_canvas(self, label: str, ink: str, brush: float) -> gr.HTML:
+    def build_canvas(self, label: str, ink: str, brush: float) -> None:
         """A canvas, whose strokes arrive as `submit` events with a PNG.
 
         Gradio's image editor needs WebGL and cannot be used by keyboard.
         """
         options: dict[str, Any] = {"ink": ink, "brush": brush, "label": label, "size": 280}
-        return self.html("pad", html_template=CANVAS_HTML, js_on_load=CANVAS_JS, **options)
+        self.pad = self.html("pad", html_template=CANVAS_HTML, js_on_load=CANVAS_JS, **options)
+        gr.Markdown(label)
 
-    def build_equation(self, count: int, alpha: float) -> None:
-        """The equation and its coefficients."""
-        view = self.view(self.start, *self.initial)
+    def build_drawing(self) -> None:
+        """A further way to choose a source."""
+
+    def build_brush(self) -> None:
+        """A further part of what is observed."""
+
+    def _build_inputs(self) -> None:
+        formats = ", ".join(images.FORMATS)
+        accepted = f"{formats}; at most {self.limits.megabytes:g} MB."
+        name = f"{self.name}-kind"
+        self.kind = gr.Radio(list(self.kinds), value="mix", label="What to do", elem_id=name)
+        counts = list(range(2, len(self.first) + 1))
+        self.count = gr.Radio(counts, value=2, label="Sources", elem_id=f"{self.name}-count")
+        with gr.Column() as self.choice:
+            gr.HTML("<h2>1. Choose the sources</h2>")
+            with gr.Tabs():
+                with gr.Tab("Pick"):
+                    view = self._samples_view(self.start)
+                    self.offer = self.html("samples", view, js_on_load=CLICK_JS)
+                    self.more = gr.Button(f"Other {self.title.lower()}", size="sm")
+                self.build_drawing()
+                with gr.Tab("Upload"):
+                    self.upload = gr.File(label="A picture", elem_id=f"{self.name}-upload")
+                    gr.Markdown(f"{accepted} {self.hint}")
+        with gr.Column(visible=False) as self.own_choice:
+            gr.HTML("<h2>1. Upload the mixture</h2>")
+            self.own = gr.File(label="A picture of a mixture", elem_id=f"{self.name}-own")
+            gr.Markdown(
+                f"{accepted} The alphas say how much of each source it contains: 0.5 if it is the "
+                "average of two pictures. It is reduced to the size below and, if that is larger "
+                "than the prior's, separated in overlapping tiles."
+            )
+        sizes = sorted({self.form.size, 48, self.limits.side})
+        self.size = gr.Radio(
+            list(sizes),
+            value=sizes[0],
+            label="Longest side in pixels",
+            info=f"Sizes above {sizes[0]} are slower: the prior works on overlapping tiles.",
+            visible="mix" in self.sized,
+            elem_id=f"{self.name}-size",
+        )
+        gr.HTML("<h2>2. What is observed</h2>")
+        view = self.view(self.start, self.form)
         self.equation = self.html("equation", view, js_on_load=CLICK_JS)
         self.alphas = []
         with gr.Row():
-            for i in range(1, count + 1):
+            for i in range(1, len(self.first) + 1):
                 options = {"visible": i <= 2, "min_width": 150, "elem_id": f"{self.name}-alpha{i}"}
-                slider = gr.Slider(0, 1, alpha, step=0.05, label=f"Alpha {i}", **options)
+                slider = gr.Slider(0, 1, self.alpha, step=0.05, label=f"Alpha {i}", **options)
                 self.alphas.append(slider)
         label = "Unknown: estimate the alphas from the mixture"
         self.unknown = gr.Checkbox(label=label, elem_id=f"{self.name}-unknown")
+        self.build_brush()
 
     def _samples_view(self, chosen: Chosen) -> str:
         numbers = images.sample_numbers(self.samples, chosen.page)
@@ -211,11 +350,12 @@ class Tab:
         with gr.Row():
             self.go = gr.Button("Separate", variant="primary", elem_id=f"{self.name}-go")
             self.stop = gr.Button("Stop", elem_id=f"{self.name}-stop")
-        with gr.Accordion("Method, prior, samples, seed", open=False):
+        with gr.Accordion("Method, prior, answer, samples, seed", open=False):
             self.method = gr.Dropdown(METHODS, label="Method", elem_id=f"{self.name}-method")
-            self.prior = gr.Dropdown(list(self.priors), label="Prior")
+            self.prior_of = gr.Dropdown(self.priors, value=self.prior, label="Prior")
+            self.estimate_of = gr.Dropdown(ESTIMATES, value=self.estimate, label="Answer")
             self.number = gr.Slider(
-                *(0, self.limits.samples, min(3, self.limits.samples)),
+                *(0, self.limits.samples, self.form.samples),
                 step=1,
                 label="Posterior samples",
                 info="With two or more, the uncertainty of the sources is shown.",
@@ -224,7 +364,7 @@ class Tab:
             self.seed = gr.Number(0, precision=0, minimum=0, maximum=2**31, label="Seed")
 
     def _build_results(self) -> None:
-        self.status = self.html("status", notice("Press the button to start."), min_height=60)
+        self.status = self.html("status", self.start.ready, min_height=60)
         self.live = self.html("live")
         slider: dict[str, Any] = {"step": 1, "visible": False, "interactive": True}
         label, name = "Earlier states", f"{self.name}-frame"
@@ -232,8 +372,9 @@ class Tab:
         self.result = self.html("result")
         with gr.Accordion("Download", visible=False) as self.downloads:
             self.files = gr.Files(label="Files", interactive=False, elem_id=f"{self.name}-files")
-            code: dict[str, Any] = {"wrap_lines": True, "interactive": False, "lines": 1}
-            code["show_line_numbers"] = False
+            # Without line numbers, which wrapped lines move away from their lines.
+            code: dict[str, Any] = {"wrap_lines": True, "show_line_numbers": False, "lines": 1}
+            code["interactive"] = False
             self.python = gr.Code(None, "python", label="In Python", **code)
             self.command = gr.Code(None, "shell", label="As a command", **code)
 
@@ -243,106 +384,183 @@ class Tab:
             for i, method in enumerate(("fast", "gibbs"), start=1):
                 with gr.Row():
                     self.compared.append(gr.Dropdown(METHODS, value=method, label=f"Method {i}"))
-                    self.compared.append(gr.Dropdown(list(self.priors), label=f"Prior {i}"))
+                    options = {"value": self.prior, "label": f"Prior {i}"}
+                    self.compared.append(gr.Dropdown(self.priors, **options))
             self.compare = gr.Button("Compare", elem_id=f"{self.name}-compare")
             self.comparison = self.html("comparison", min_height=60)
+
+    def connect(self) -> None:
+        """Connects everything that changes what is asked for."""
+        asked, shown = self.asked, self.shown
+        self.offer.click(self._pick, asked, shown, **QUIET)
+        self.equation.click(self._activate, asked, shown, **QUIET)
+        self.more.click(self._turn, [self.state], [self.state, self.offer], **QUIET)
+        file: Any
+        for file, listener in ((self.upload, self._upload), (self.own, self._upload_own)):
+            file.upload(listener, [self.state, file, *self.controls], shown, **QUIET)
+        for slider in self.alphas:
+            slider.input(self._show, asked, shown, trigger_mode="always_last", **QUIET)
+        depending = [self.choice, self.own_choice, self.count, self.size, self.unknown]
+        for radio in (self.kind, self.count):
+            radio.change(self._change, asked, [*shown, *depending, *self.alphas], **QUIET)
+        for control in (self.size, self.prior_of, self.unknown):
+            control.change(self._show, asked, shown, **QUIET)
+        for control in (self.method, self.estimate_of, self.number):
+            control.change(self._tell, asked, [self.status], **QUIET)
 
     def _connect_runs(self) -> None:
         """Connects the buttons that separate, stop and compare."""
         runs = {"concurrency_limit": self.limits.runs, "concurrency_id": "separation"}
         private: dict[str, Any] = dict(api_visibility="private", **runs)
-        settings = [self.number, self.seed, self.unknown, *self.inputs]
-        found = [self.live, self.frame, self.result, self.downloads, self.files]
         separation = self.go.click(
             self._separate,
-            [self.state, self.method, self.prior, *settings],
-            [self.state, self.status, *found, self.python, self.command],
+            self.asked,
+            [self.state, self.status, *self.results, self.files, self.python, self.command],
             show_progress_on=self.status,
             **private,
         )
-        comparison = self.compare.click(
-            self._compare, [self.state, *self.compared, *settings], [self.comparison], **private
-        )
+        compared = [self.state, *self.compared, *self.controls]
+        comparison = self.compare.click(self._compare, compared, [self.comparison], **private)
         # Cancelled first, so that no earlier frame arrives after the answer of `_stop`.
         self.stop.click(None, cancels=[separation, comparison])
         stopped = [self.status, self.live, self.frame]
         self.stop.click(self._stop, [self.state], stopped, **QUIET)
-        asked, latest = [self.state, self.frame], "always_last"
-        self.frame.input(self._show_frame, asked, [self.live], trigger_mode=latest, **QUIET)
+        frame, latest = [self.state, self.frame], "always_last"
+        self.frame.input(self._show_frame, frame, [self.live], trigger_mode=latest, **QUIET)
 
-    def show(self, chosen: Chosen, *values: Any) -> list[Any]:
-        """The values of the components in `shown`."""
+    def show(self, chosen: Chosen, form: Form) -> dict[Any, Any]:
+        """The page after a change of the inputs, without the results of earlier ones."""
+        if chosen.run is not None:
+            chosen.run.stop()
+            chosen.run = None
         message = notice(chosen.message, "bad") if chosen.message else ""
-        return [chosen, message + self.view(chosen, *values)]
+        chosen.ready = self._ready(chosen, form)
+        shown = {self.state: chosen, self.equation: message + self.view(chosen, form)}
+        return {**shown, self.status: chosen.ready, **self._cleared()}
 
-    def put(self, chosen: Chosen, picture: Picture, *values: Any) -> None:
+    def visible(self, form: Form) -> dict[Any, bool]:
+        """Which components are needed."""
+        return {
+            self.choice: form.kind != "mine",
+            self.own_choice: form.kind == "mine",
+            self.count: form.is_sum,
+            self.size: form.kind in self.sized,
+            self.unknown: form.is_sum,
+            **{alpha: form.is_sum and i < form.count for i, alpha in enumerate(self.alphas)},
+        }
+
+    def _cleared(self) -> dict[Any, Any]:
+        """The components of results, empty."""
+        hidden = gr.update(visible=False)
+        empty: dict[Any, Any] = dict.fromkeys((self.live, self.result, self.comparison), "")
+        return {**empty, self.frame: hidden, self.downloads: hidden}
+
+    def _ready(self, chosen: Chosen, form: Form) -> str:
+        """The status before a separation, with the time that it will take."""
+        words, kind = "Press the button to start.", "info"
+        try:
+            task = self.task(chosen, form)
+            task.check()
+            if task.kind == "separate":
+                seconds, tiles = task.expected_seconds(), task.tiles
+                about = "at least" if form.unknown else "about"
+                words += f" It takes {about} {duration(seconds)} on this computer"
+                words += f", in {tiles} overlapping tiles." if tiles > 1 else "."
+                if seconds > self.limits.seconds:
+                    words += f" The limit is {duration(self.limits.seconds)}: choose a smaller "
+                    words, kind = words + "size, a faster method or fewer samples.", "busy"
+        except BasisError:  # said when the button is pressed
+            pass
+        return notice(words, kind)
+
+    def _show(self, chosen: Chosen, *values: Any) -> dict[Any, Any]:
+        return self.show(chosen, Form.of(values))
+
+    def _tell(self, chosen: Chosen, *values: Any) -> Any:
+        """The time that it will take, unless a separation is in progress."""
+        chosen.ready = self._ready(chosen, Form.of(values))
+        return gr.skip() if chosen.run is not None and chosen.run.running else chosen.ready
+
+    def _change(self, chosen: Chosen, *values: Any) -> dict[Any, Any]:
+        form = Form.of(values)
+        chosen.active, chosen.message = min(chosen.active, form.pictures - 1), ""
+        visible = {part: gr.update(visible=one) for part, one in self.visible(form).items()}
+        return {**self.show(chosen, form), **visible}
+
+    def put(self, chosen: Chosen, picture: Picture, form: Form) -> None:
         """Replaces the active source and goes on to the next."""
         chosen.pictures[chosen.active] = picture
-        chosen.active = (chosen.active + 1) % self.count(*values)
+        chosen.active = (chosen.active + 1) % form.pictures
         chosen.message = ""
 
-    def _pick(self, chosen: Chosen, event: gr.EventData, *values: Any) -> list[Any]:
-        numbers = images.sample_numbers(self.samples, chosen.page)
+    def _pick(self, chosen: Chosen, event: gr.EventData, *values: Any) -> dict[Any, Any]:
+        form, numbers = Form.of(values), images.sample_numbers(self.samples, chosen.page)
         if event.index < len(numbers):
-            self.put(chosen, images.sample_picture(self.samples, numbers[event.index]), *values)
-        return self.show(chosen, *values)
+            self.put(chosen, images.sample_picture(self.samples, numbers[event.index]), form)
+        return self.show(chosen, form)
 
-    def _activate(self, chosen: Chosen, event: gr.EventData, *values: Any) -> list[Any]:
-        chosen.active = min(event.index, self.count(*values) - 1)
-        return self.show(chosen, *values)
+    def _activate(self, chosen: Chosen, event: gr.EventData, *values: Any) -> dict[Any, Any]:
+        form = Form.of(values)
+        chosen.active = min(event.index, form.pictures - 1)
+        return self.show(chosen, form)
 
     def _turn(self, chosen: Chosen) -> tuple[Chosen, str]:
         chosen.page += 1
         return chosen, self._samples_view(chosen)
 
-    def _upload(self, chosen: Chosen, file: str | None, *values: Any) -> list[Any]:
-        if file is not None:
-            try:
+    def _upload(self, chosen: Chosen, file: str | None, *values: Any) -> dict[Any, Any]:
+        form = Form.of(values)
+        try:
+            if file is not None:
                 image = self.accept(images.read_upload(file, self.limits))
-                self.put(chosen, Picture(image, "uploaded"), *values)
-            except BasisError as error:
-                chosen.message = sentence(error)
-        return self.show(chosen, *values)
+                self.put(chosen, Picture(image, "uploaded"), form)
+        except BasisError as error:
+            chosen.message = sentence(error)
+        return self.show(chosen, form)
 
-    def _run(
-        self, chosen: Chosen, method: str, prior: str, values: tuple[Any, ...]
-    ) -> Iterator[Run]:
+    def _upload_own(self, chosen: Chosen, file: str | None, *values: Any) -> dict[Any, Any]:
+        try:
+            if file is not None:
+                image = images.read_upload(file, self.limits)
+                chosen.mixture, chosen.message = self._kept(image), ""
+        except BasisError as error:
+            chosen.message = sentence(error)
+        return self.show(chosen, Form.of(values))
+
+    def _run(self, chosen: Chosen, form: Form) -> Iterator[Run]:
         """Starts a separation, yields its run at every change and at the end, and stops it if the
         visitor leaves.
         """
-        samples, seed, unknown, *own = values
-        task = self.task(chosen, *own)
-        known = not (unknown and task.kind == "separate")
-        settings: dict[str, Any] = {"method": method, "prior": prior, "alphas_known": known}
-        task = replace(task, samples=int(samples), seed=int(seed or 0), **settings)
+        task = self.task(chosen, form)
         if chosen.run is not None:
             chosen.run.stop()
         chosen.run = run = Run(task, self.limits, self.shared.slots, self.shared.threads)
         run.start()
         try:
             for _ in run.watch():
-                if not run.stopping:  # otherwise `_stop` shows the end
+                if not run.stopping:  # otherwise `_stop` or `show` shows the end
                     yield run
         finally:
             run.stop()
         yield run
 
     def _separate(
-        self, chosen: Chosen, request: gr.Request, method: str, prior: str, *values: Any
+        self, chosen: Chosen, request: gr.Request, *values: Any
     ) -> Iterator[dict[Any, Any]]:
         """Separates, as updates of the page."""
-        hidden = gr.update(visible=False)
-        clear = {self.live: "", self.result: "", self.frame: hidden, self.downloads: hidden}
-        yield {self.status: notice("Starting…", "busy"), **clear}
+        yield {self.status: notice("Starting…", "busy"), **self._cleared()}
         run = None
         try:
-            for run in self._run(chosen, method, prior, values):
+            for run in self._run(chosen, Form.of(values)):
                 words = f"Step {run.step} of {run.steps}, {run.seconds:.0f} s"
                 yield {self.status: notice(words, "busy"), self.live: frame_view(run.frames)}
         except BasisError as error:
             yield {self.status: notice(sentence(error), "bad")}
             return
         assert run is not None
+        if chosen.run is None:  # the inputs have changed
+            yield {self.status: chosen.ready, **self._cleared()}
+            return
         if run.result is None:
             yield {self.status: notice(sentence(run.message), "bad"), **self._frames(run)}
             return
@@ -381,14 +599,21 @@ class Tab:
         runs: list[Run] = []
         for method, prior in ((method1, prior1), (method2, prior2)):
             try:
-                for run in self._run(chosen, method, prior, values):
+                for run in self._run(chosen, replace(Form.of(values), method=method, prior=prior)):
                     words = f"{run.task}: step {run.step} of {run.steps}"
                     yield notice(words, "busy") + comparison_view(runs)
             except BasisError as error:
                 yield notice(sentence(error), "bad")
                 return
-            if run.result is None:
-                yield notice(sentence(run.message), "bad")
+            if chosen.run is None or run.result is None:
+                yield notice(sentence(run.message), "bad") if chosen.run is not None else ""
                 return
             runs.append(run)
         yield comparison_view(runs)
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 1.5:
+        return "a second"
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"

@@ -163,11 +163,26 @@ def as_square(image: Tensor, side: int, channels: int) -> Tensor:
 
 
 def at_most(image: Tensor, side: int, least: int = 32) -> Tensor:
-    """The picture with its longer side at most `side` pixels and its shorter at least `least`."""
-    height, width = image.shape[1:]
+    """The picture with its longer side at most `side` pixels and its shorter at least `least`.
+
+    What is too long for that is cut off at both ends.
+    """
+    height, width = (min(own, min(image.shape[1:]) * side // least) for own in image.shape[1:])
+    top, left = (
+        (own - cut) // 2 for own, cut in zip(image.shape[1:], (height, width), strict=True)
+    )
     scale = max(min(1.0, side / max(height, width)), least / min(height, width))
-    size = (round(height * scale), round(width * scale))
-    return torch.stack([_resize(channel, size) for channel in image])
+    size = (min(side, round(height * scale)), min(side, round(width * scale)))
+    cut = image[:, top : top + height, left : left + width]
+    return torch.stack([_resize(channel, size) for channel in cut])
+
+
+def as_mixture(image: Tensor, channels: int) -> Tensor:
+    """A picture of a mixture, grey or in color; dark ink on light paper is inverted if grey."""
+    if channels == 3:
+        return image.expand(3, -1, -1)
+    grey = image.mean(dim=0)
+    return (1 - grey if _edge(grey).median() > 0.5 else grey)[None]
 
 
 def _resize(channel: Tensor, size: tuple[int, int]) -> Tensor:

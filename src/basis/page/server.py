@@ -116,10 +116,7 @@ def serve(
     _gradio()
     import uvicorn
 
-    from basis.page.task import cached_prior
-
     with tempfile.TemporaryDirectory(prefix="basis-page-") as folder, _uploads_in(folder):
-        cached_prior("mnist")
         app = make_app(limits, password, host=host, names=names)
         # Without proxy headers: a client could otherwise choose the address it is known by.
         config = uvicorn.Config(

@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 
 from basis._colorize import colorize
+from basis._inputs import make_plan
 from basis._separate import separate
 from basis.errors import BasisError
+from basis.mixings.matrix import mixture
 from basis.page.access import Limits
 from basis.plots.drawing import to_picture, write_picture
 from basis.priors.prior import Prior
-from basis.priors.tiled import large_enough
+from basis.priors.tiled import Tiled, large_enough
 from basis.progress import Progress
 from basis.result import Result
-from basis.settings import METHODS
+from basis.settings import METHODS, Estimate
 from basis.signals.observation import Observation
 from basis.store.loading import load_prior
 
@@ -41,9 +43,10 @@ class Task:
 
     Attributes:
         kind: Find the sources of a sum, the colors of a grey photo, or what is under a mask.
-        observation: A mixture, with its sources and alphas, or a photo.
+        observation: A mixture with its alphas, and its sources if they are known; or a photo.
         prior: A name that `basis.list_priors` knows.
         method: The `method` of `basis.separate`.
+        estimate: The `estimate` of `basis.separate`; only for sums.
         samples: Posterior samples to draw; 0 for none.
         seed: The seed of all random numbers.
         mask: Of an inpainting: 1 where the photo is kept, 0 where it is filled in, (1, height,
@@ -55,6 +58,7 @@ class Task:
     observation: Observation
     prior: str = "mnist"
     method: str = "fast"
+    estimate: Estimate = "mode"
     samples: int = 0
     seed: int = 0
     mask: Tensor | None = field(default=None, repr=False)
@@ -76,7 +80,24 @@ class Task:
         if self.kind != "separate" and method in METHODS:  # searches are for several sources
             method = None if self.kind == "colorize" else "ancestral"
         values = {"method": method, "samples": self.samples or None, "seed": self.seed}
+        if self.kind == "separate" and self.estimate != "mode":
+            values["estimate"] = self.estimate
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def tiles(self) -> int:
+        """The number of the prior's tiles that cover the observation."""
+        prior = cached_prior(self.prior)
+        tiled = large_enough([prior], tuple(self.observation.values.shape[2:]))[0]
+        return len(tiled.corners) if isinstance(tiled, Tiled) else 1
+
+    def expected_seconds(self) -> float:
+        """About how long a separation of a sum takes if nothing else is running."""
+        prior, k = cached_prior(self.prior), len(self.alphas)
+        mixing = mixture(self.alphas).fit(prior.shape)
+        plan = make_plan(self.method, self.estimate, self.samples or None, [prior] * k, mixing)
+        seconds = plan.evaluations(k) * k * self.tiles * _seconds(self.prior)
+        return seconds / (1 - _SHARE)
 
     def check(self) -> None:
         """Raises an error, with a sentence for the page, if the task cannot be done."""
@@ -161,6 +182,18 @@ def cached_prior(name: str) -> Prior:
         return _load(name)
 
 
+@functools.lru_cache(maxsize=64)
+def _seconds(name: str) -> float:
+    """The time of one evaluation of a prior for one signal, measured once."""
+    prior, count, times = cached_prior(name), 4, []
+    for _ in range(3):
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            prior.denoise(torch.zeros(count, *prior.shape), 0.5)
+        times.append((time.perf_counter() - begun) / count)
+    return min(times)
+
+
 class StoppedError(Exception):
     """Raised inside a separation to end it; its text says why."""
 
@@ -232,6 +265,11 @@ class Run:
     def stopping(self) -> bool:
         """Whether it was stopped."""
         return self._stop.is_set()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
 
     def join(self, seconds: float) -> bool:
         """Waits for the work to end; whether it has ended."""

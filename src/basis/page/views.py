@@ -266,19 +266,24 @@ def result_view(run: Run) -> str:
 
 
 def _sources(result: Result) -> str:
-    assert result.alphas is not None and result.truth is not None
-    found, truth, alphas = result.sources[0], result.truth[0], result.alphas[0].tolist()
+    assert result.alphas is not None
+    found, alphas = result.sources[0], result.alphas[0].tolist()
     columns = []
-    for i, (x, y, alpha) in enumerate(zip(found, truth, alphas, strict=True), start=1):
-        decibels = metrics.psnr(x[None, None], y[None, None]).item()
-        words = f"source {i}, alpha {alpha:.2f}, {decibels:.1f} dB"
-        columns.append((picture(x, f"separated source {i}", words), y, f"true source {i}"))
+    for i, (x, alpha) in enumerate(zip(found, alphas, strict=True), start=1):
+        words, below = f"source {i}, alpha {alpha:.2f}", ""
+        if result.truth is not None:
+            y = result.truth[0, i - 1]
+            words += f", {metrics.psnr(x[None, None], y[None, None]).item():.1f} dB"
+            below = picture(y, f"true source {i}", f"true source {i}", "small")
+        columns.append(picture(x, f"separated source {i}", words) + below)
     observation = result.observation[0]
     highest = max(1.0, observation.max().item())
     mixed = picture(mixture(alphas)(found[None])[0] / highest, "mixed again", "mixed again")
-    columns.append((mixed, observation / highest, "the mixture"))
-    body = "".join(f"<div>{x}{picture(y, name, name, 'small')}</div>" for x, y, name in columns)
-    words = "Above: what was found. Below: the true sources, which the separation did not use."
+    below = picture(observation / highest, "the mixture", "the mixture", "small")
+    body = "".join(f"<div>{column}</div>" for column in (*columns, mixed + below))
+    words = ""
+    if result.truth is not None:
+        words = "Above: what was found. Below: the true sources, which the separation did not use."
     return _section("Sources", f'<div class="pics">{body}</div>', words)
 
 
