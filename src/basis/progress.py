@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,17 +62,25 @@ def progress_bar(
     from tqdm.auto import tqdm
 
     started = time.monotonic()
-    with tqdm(desc=label, unit="step", delay=DELAY, leave=False) as bar:
+    with tqdm(desc=label, unit="step", delay=DELAY, leave=False, **bar_size()) as bar:
 
         def update(p: Progress) -> None:
             if bar.n == 0 and task:
                 seconds = (time.monotonic() - started) / p.done * p.total
                 if seconds > LONG:
-                    bar.write(f"{task}, about {duration(seconds)}", file=sys.stderr)
+                    print(f"{task}, about {duration(seconds)}", file=sys.stderr)
             bar.total = p.total
             bar.update(p.done - bar.n)
 
         yield update
+
+
+def bar_size() -> dict[str, Any]:
+    """The size of a bar, for tqdm, which draws none on terminals that do not know their own."""
+    if not sys.stderr.isatty():
+        return {}
+    columns, rows = shutil.get_terminal_size()
+    return {"ncols": columns, "nrows": rows}
 
 
 def duration(seconds: float) -> str:

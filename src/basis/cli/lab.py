@@ -144,12 +144,13 @@ def _reproduce(args: argparse.Namespace) -> None:
     from basis.lab.cache import ResultCache
     from basis.lab.context import Context
     from basis.lab.report import Section, build_report, resolve_size
+    from basis.progress import bar_size
 
     out = out_folder(args.out)
     resolve_size(args.size)
     check_no_link(out / "cache")
     form = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-    with tqdm(total=1.0, leave=False, disable=None, bar_format=form) as bar:
+    with tqdm(total=1.0, leave=False, disable=None, bar_format=form, **bar_size()) as bar:
         label = ""
 
         def on_progress(what: str, fraction: float) -> None:
@@ -448,6 +449,7 @@ def _classifier(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from basis.lab.networks import accuracy, save_classifier, train_classifier
+    from basis.progress import bar_size
     from basis.signals.datasets import load_images
 
     out = out_folder(args.out)
@@ -460,7 +462,7 @@ def _classifier(args: argparse.Namespace) -> None:
     if train.images.ndim != 4 or train.images.dtype != torch.uint8:
         raise BasisError(f"{args.data} has no 8-bit images; a classifier is trained on pictures")
     form = "{percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-    with tqdm(total=1.0, leave=False, disable=None, bar_format=form) as bar:
+    with tqdm(total=1.0, leave=False, disable=None, bar_format=form, **bar_size()) as bar:
 
         def progress(fraction: float) -> None:
             bar.update(fraction - bar.n)

@@ -37,6 +37,7 @@ from basis.plots.drawing import write_picture
 from basis.plots.panels import pictures_panel, separation_panel
 from basis.priors.card import LIKELY
 from basis.priors.prior import Prior
+from basis.progress import bar_size
 from basis.samplers.sampler import Sampler
 from basis.search.plan import Plan
 from basis.settings import Estimate
@@ -385,7 +386,7 @@ def _reporter(progress: bool | OnShard | None) -> Iterator[OnShard]:
     from tqdm import tqdm
 
     began = last = time.monotonic()
-    with tqdm(desc="job", unit="item", leave=False, dynamic_ncols=True, disable=None) as bar:
+    with tqdm(desc="job", unit="item", leave=False, disable=None, **bar_size()) as bar:
 
         def update(p: ShardProgress) -> None:
             nonlocal began, last

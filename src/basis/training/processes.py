@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from basis.errors import BasisError
 from basis.files import folder_lock
+from basis.progress import bar_size
 
 Report = bool | Callable[[dict[str, Any]], None]
 """How a run reports: a progress bar, not at all, or by calling a function with rows of its log."""
@@ -136,8 +137,8 @@ def progress_bar(label: str, total: float, done: float, unit: str, shown: bool) 
         initial=round(done),
         unit=unit,
         unit_scale=True,
-        dynamic_ncols=True,
         disable=not shown,
         mininterval=0.1 if sys.stderr.isatty() else 30.0,
         bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}" if unit == "s" else None,
+        **bar_size(),
     )
