@@ -22,7 +22,7 @@ from basis.samplers.sampler import geometric
 from basis.search.plan import Plan, plan_for
 from basis.search.plausibility import energies_of
 from basis.signals.datasets import load_images
-from basis.signals.observation import as_observation
+from basis.signals.observation import Source, as_observation
 
 _LEAST = 8  # the smallest number of signals to measure a distribution on
 _SAMPLES: dict[tuple[int, ...], str] = {(1, 28, 28): "sample", (3, 32, 32): "sample-photos"}
@@ -30,7 +30,7 @@ _SAMPLES: dict[tuple[int, ...], str] = {(1, 28, 28): "sample", (3, 32, 32): "sam
 
 def measure_energies(
     prior: Prior,
-    signals: Tensor | None = None,
+    signals: Source | None = None,
     *,
     pairs: int = 128,
     method: str | int | Plan = "fast",
@@ -45,8 +45,8 @@ def measure_energies(
 
     Args:
         prior: Any prior.
-        signals: Signals that it was not trained on, (n, *prior.shape), at least 8. None uses
-            samples of the prior, at 64 evaluations each.
+        signals: Signals that it was not trained on, (n, *prior.shape), at least 8: an array or
+            tensor as `separate` takes them. None uses samples of the prior, at 64 evaluations each.
         pairs: Mixtures of two signals to separate, to measure the energies of separated sources; 0
             for none.
         method: The method of these separations.
@@ -59,6 +59,8 @@ def measure_energies(
     if signals is None:
         entries["origin"] = "its own samples"
         signals = sample(prior, samples, seed=seed, progress=progress)
+    else:
+        signals = as_observation(signals, prior.shape, prior.value_range).values
     if len(signals) < _LEAST or tuple(signals.shape[1:]) != prior.shape:
         raise BasisError(
             f"energies are measured on at least {_LEAST} signals of shape {prior.shape}, not on "

@@ -156,6 +156,8 @@ def test_a_function_that_returns_the_noise_is_noticed_at_once(settings):
         BasisError, match=r"pass lambda x, s: x - s\.view\(-1, 1, 1, 1\) \* fn\(x, s"
     ):
         basis.separate(x, wrong, method=8)
+    with pytest.raises(BasisError, match="returns the noise"):  # again: nothing has changed
+        wrong.denoise(x, 0.1)
     clean = Prior.from_denoiser(
         lambda x, s: x - s.view(-1, 1, 1, 1) * noise(x, s), **levels, **settings
     )

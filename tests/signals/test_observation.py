@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 import basis
+from basis._check import measure_energies
 from basis.errors import BasisError
 from basis.jobs.streams import ArrayStream, as_stream
 from basis.priors.gaussian import GaussianMixture
@@ -177,6 +178,9 @@ def test_check_and_colorize_take_the_same_arrays():
         for data in (digits, digits[..., None], torch.from_numpy(digits)[:, None] / 255)
     ]
     assert len(set(reports)) == 1
+    exact = GaussianMixture(torch.zeros(1, 1, 28, 28), torch.tensor([0.1]), value_range=(0.0, 1.0))
+    energies = [measure_energies(exact, x, pairs=0).images for x in (digits, digits[..., None])]
+    assert energies[0] == energies[1]
     for wrong in (3, [1, 2], np.full((16, 28, 28), np.nan)):
         with pytest.raises(BasisError):
             basis.check("mnist", wrong)

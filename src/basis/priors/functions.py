@@ -183,8 +183,8 @@ class FunctionPrior(Prior):
         own, s = self.units.into(x), self.units.scale * as_sigmas(sigma, x)
         training = isinstance(self.function, nn.Module) and self.function.training
         if self.kind == "denoiser" and not (self._probed or training):
-            self._probed = True
             self._check_not_noise(x)
+            self._probed = True
         answer = self._answer(own, s)
         if self.kind == "score":
             answer = own + per_item(s, x).square() * answer
