@@ -246,7 +246,7 @@ def test_a_finished_run_is_left_as_it_is(finished, blobs, capsys, monkeypatch):
 )
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_run_stopped_at_its_end_does_what_is_missing(
-    tmp_path, finished, blobs, monkeypatch, stage, how
+    tmp_path, finished, blobs, monkeypatch, capsys, stage, how
 ):
     """A kill is an exception that nothing handles."""
     whole, _, settings = finished
@@ -275,7 +275,10 @@ def test_a_run_stopped_at_its_end_does_what_is_missing(
                 f"basis.training.export.{name}",
                 lambda *a, n=name, f=original, **k: (done.append(n), f(*a, **k))[1],
             )
-        train(blobs(), out=tmp_path / "a", **settings)
+        train(blobs(), out=tmp_path / "a", **settings | {"progress": True})
+    said = capsys.readouterr().err
+    for name, what in (("fit_variance", "the variance"), ("measure_energies", "typical energies")):
+        assert (name in done) == (what in said)
     assert ("fit_variance" in done) == (stage == "fit_variance")
     assert ("measure_energies" in done) == (stage != "plot_log")
     ours, theirs = (json.loads((f / "card.json").read_text()) for f in (tmp_path / "a", whole))

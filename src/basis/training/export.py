@@ -66,6 +66,13 @@ def finish(
     if card and (card.training.get("steps"), card.name) != (trainer.step, name):
         card = None  # that of an earlier step
     missing = card is None or (learn and "variance" not in card.training)
+    held_out = data.values[len(trainer.images) :]
+    measure = energy_pairs is not None and len(held_out) >= _FEWEST_MEASURED
+    measure = measure and (missing or card is None or "measured" not in card.training)
+    left = ["the prior"] * missing + ["the variance"] * (missing and learn)
+    left += ["typical energies"] * measure
+    if left and progress:
+        print(f"left to do: {', '.join(left)}", file=sys.stderr)
     if missing:
         module = copy.deepcopy(trainer.average.module)
         if isinstance(module, Energy):
@@ -104,10 +111,8 @@ def finish(
             entries["architecture"] = describe_module(module)
             save_prior(folder, dict(module.named_parameters()), entries)
         card = read_card(folder)
-    held_out = data.values[len(trainer.images) :]
-    enough = len(held_out) >= _FEWEST_MEASURED
     assert card is not None
-    if energy_pairs is not None and enough and "measured" not in card.training:
+    if measure and energy_pairs is not None:
         measured = _measure(trainer, as_floats(held_out), energy_pairs)
         update_card(folder, **measured, training={**card.training, "measured": True})
         missing = True
