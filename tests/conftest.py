@@ -1,10 +1,10 @@
 import pytest
 import torch
 
+from basis.files import data_root
 from basis.nn.unet import Denoiser, UNet, UNetConfig
 from basis.priors.denoiser import DenoiserPrior
 from basis.priors.gaussian import GaussianMixture
-from basis.signals.image_set import data_root
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,7 @@ import math
 import torch
 
 from basis.priors.gaussian import GaussianMixture
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 
 F64 = torch.float64
 

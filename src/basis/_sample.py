@@ -12,7 +12,7 @@ from basis._inputs import PriorLike, check_count, check_seed, load_priors
 from basis.errors import BasisError
 from basis.priors.prior import Prior
 from basis.progress import Callback, Progress, progress_bar
-from basis.samplers.noise import Noise, item_seeds
+from basis.samplers.problem import Noise, item_seeds
 from basis.tensors import clamp
 
 RHO = 7.0

@@ -339,6 +339,23 @@ def memory_left() -> int | None:
         return None
 
 
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder of data sets: `root`, else `$BASIS_DATA`, else `~/.cache/basis`."""
+    if root is None:
+        root = os.environ.get("BASIS_DATA") or "~/.cache/basis"
+    return Path(os.path.expanduser(root))
+
+
+def find_path(source: str | Path, root: str | Path | None = None) -> Path | None:
+    """An existing file or folder: as given, else below the data root; None if neither exists."""
+    path = Path(os.path.expanduser(source))
+    for candidate in (path, data_root(root) / path):
+        # os.path.exists is False where Path.exists raises (a name too long, a closed folder).
+        if os.path.exists(candidate):
+            return candidate
+    return None
+
+
 def _file_id(path: str | Path) -> tuple[int, int] | None:
     """The device and inode of a regular file, under any name; None for anything else."""
     try:

@@ -76,6 +76,9 @@ def test_the_priors_that_fit_a_file_are_listed(capsys, tmp_path, pictures):
         error = capsys.readouterr().err
         assert f"\n  {fit} " in error and other not in error and f"--prior {fit}" in error
     assert "8x8 grey" in fails(capsys, "separate", pictures / "a.png")
+    quick = ["--alphas", 1, *QUICK, "--out", tmp_path / "o"]
+    assert run("separate", "sample:3", *quick) == 0
+    assert "mnist" in capsys.readouterr().out
 
 
 def test_every_sampler_has_flags_for_its_settings(capsys):
@@ -285,4 +288,4 @@ def test_separating_a_picture_runs_few_files(tmp_path, monkeypatch):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    assert len(files) <= 42, sorted(files)
+    assert len(files) <= 39, sorted(files)

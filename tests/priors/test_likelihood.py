@@ -16,8 +16,7 @@ from basis.priors.likelihood import FlowLikelihood, LikelihoodPrior, with_likeli
 from basis.priors.prior import Prior
 from basis.priors.tiled import Tiled
 from basis.samplers.gibbs import Gibbs
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 from basis.search.plan import Plan, Ranking, Round
 
 

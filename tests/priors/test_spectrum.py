@@ -19,8 +19,7 @@ from basis.priors.spectrum import Spectrum, measure_spectrum
 from basis.priors.tiled import Tiled
 from basis.samplers.ancestral import Ancestral
 from basis.samplers.gibbs import Gibbs
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 from basis.samplers.steps import sample_clean
 from basis.store.folder import read_card
 from basis.store.loading import EMBEDDED

@@ -7,8 +7,7 @@ from posteriors import F64, OneStream
 from basis.mixings.matrix import mixture
 from basis.mixings.per_item import PerItemMixing
 from basis.priors.gaussian import GaussianMixture
-from basis.samplers.noise import Noise, item_seeds
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem, item_seeds
 
 
 @pytest.mark.parametrize(("std", "low", "high"), [(1, 1e-4, 1e4), (10, 1e-4, 1e4), (1, 0.3, 2.0)])

@@ -11,8 +11,7 @@ from basis.mixings.matrix import mixture
 from basis.priors.card import LIKELY, Energies, quantiles
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.tiled import Tiled
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 from basis.search.plan import plan_for
 from basis.search.plausibility import LEVELS, energy, judge, looks_clipped
 from basis.store.folder import read_card, write_prior

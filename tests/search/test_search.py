@@ -13,8 +13,7 @@ from basis.samplers.ascent import Ascent
 from basis.samplers.dirac import Dirac
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.langevin import Langevin
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 from basis.search.plan import Plan, Round, plan_for
 from basis.search.ranking import ORDER, Ranking, align, by_prior, needs_order
 from basis.settings import METHODS

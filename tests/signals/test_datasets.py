@@ -12,8 +12,9 @@ from PIL import Image
 from signal_files import Touch, grey, idx, make_cifar, make_mnist, refused, save
 
 from basis.errors import BasisError
+from basis.files import data_root
 from basis.signals.datasets import list_datasets, load_images
-from basis.signals.image_set import ImageSet, data_root
+from basis.signals.image_set import ImageSet
 from basis.signals.observation import as_observation, read
 
 

@@ -484,8 +484,8 @@ def _data_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _data(args: argparse.Namespace) -> None:
+    from basis.files import data_root
     from basis.signals.datasets import download, list_datasets
-    from basis.signals.image_set import data_root
 
     if args.action == "download":
         if not args.name:

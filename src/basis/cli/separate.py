@@ -136,16 +136,17 @@ def _prior_of_samples(args: argparse.Namespace) -> str:
     from basis.signals.observation import as_observation
     from basis.store.loading import list_priors
 
-    name = flags.data_set(args.inputs)
-    if name in _OF_SAMPLES:
-        return _OF_SAMPLES[name]
-    if name is not None:
-        shape = tuple(_read(args).values.shape[1:])
-    else:
+    names = {"" if Path(text).exists() else text.partition(":")[0] for text in args.inputs}
+    if len(names) == 1 and names <= _OF_SAMPLES.keys():
+        return _OF_SAMPLES[names.pop()]
+    if any(Path(path).is_dir() for path in args.inputs):
         first = as_stream(args.inputs, skip=args.out, **flags.reading(args)).checked(0, 1)
-        shape = tuple(first.observation.shape[1:])
-        # A grey picture that was saved in color fits priors of grey ones.
-        shape = tuple(as_observation(first.observation, (1, *shape[1:])).values.shape[1:])
+        values = first.observation
+    else:
+        values = as_observation(_read(args)).values
+    shape: tuple[int, ...] = tuple(values.shape[1:])
+    # A grey picture that was saved in color fits priors of grey ones.
+    shape = tuple(as_observation(values, (1, *shape[1:])).values.shape[1:])
     if "grey" in args.mixing:
         shape = (3, *shape[1:])
     size = _described(shape)
@@ -157,6 +158,7 @@ def _prior_of_samples(args: argparse.Namespace) -> str:
         )
     print(f"priors that fit observations of {size}:", file=sys.stderr)
     for entry in entries:
+        assert entry.card is not None
         print(f"  {entry.name:14} {_described(entry.card.shape):11} {entry.title}", file=sys.stderr)
     raise BasisError(f"choose one of these priors, such as --prior {entries[0].name}")
 

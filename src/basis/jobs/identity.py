@@ -22,7 +22,7 @@ from basis.files import check_regular, sha256
 from basis.jobs.streams import ObservationStream
 from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
-from basis.samplers.noise import content_digest
+from basis.samplers.problem import content_digest
 
 _AT_ONCE = 256
 _SIGNS = 4  # random products that are kept of an outcome

@@ -28,11 +28,10 @@ from basis.adapters.weights import (
     tensors_of,
 )
 from basis.errors import BasisError
-from basis.files import parse_json, reading, whole_file
+from basis.files import data_root, parse_json, reading, whole_file
 from basis.lab.features import FeatureExtractor
 from basis.settings import check_settings, setting, settings_from
 from basis.signals.download import RemoteFile, checksum, download_file
-from basis.signals.image_set import data_root
 
 NETWORKS = ("digits", "efficientnet-lite0", "inception")
 """What `load_network` knows by name."""

@@ -22,8 +22,7 @@ from basis.mixings.mixing import Mixing
 from basis.mixings.per_item import PerItemMixing
 from basis.priors.prior import Prior
 from basis.progress import Progress
-from basis.samplers.noise import Noise, item_seeds
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem, item_seeds
 from basis.samplers.sampler import geometric
 from basis.samplers.steps import denoise_and_project
 from basis.search.plausibility import energy, energy_sigmas

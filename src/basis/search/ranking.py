@@ -23,8 +23,7 @@ from basis import metrics
 from basis.errors import BasisError
 from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
-from basis.samplers.noise import Noise
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem
 
 
 @dataclass(frozen=True)

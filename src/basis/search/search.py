@@ -15,8 +15,7 @@ from basis import metrics
 from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
 from basis.progress import Progress
-from basis.samplers.noise import Noise, item_seeds
-from basis.samplers.problem import Problem
+from basis.samplers.problem import Noise, Problem, item_seeds
 from basis.samplers.sampler import check_finite
 from basis.samplers.steps import denoise_and_project, project_into_range
 from basis.search.plan import Plan, Round

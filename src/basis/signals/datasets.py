@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError, did_you_mean
-from basis.files import whole_file
+from basis.files import data_root, find_path, whole_file
 from basis.signals.arrays import CHANNELS, as_bytes, as_floats, as_tensor, to_batch, to_channels
 from basis.signals.download import RemoteFile, checksum, download_file, unpack
 from basis.signals.formats import (
@@ -28,7 +28,7 @@ from basis.signals.formats import (
     read_idx,
     read_lmdb,
 )
-from basis.signals.image_set import ImageSet, Split, data_root, find_path
+from basis.signals.image_set import ImageSet, Split
 from basis.signals.numpy_files import NUMPY, load_arrays, pick
 from basis.signals.pictures import (
     PICTURES,

@@ -1,11 +1,9 @@
-"""Sets of images or other signals, and the folder of data sets."""
+"""Sets of images or other signals."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -86,20 +84,3 @@ class ImageSet:
         """
         images = self.images if index is None else self.images[index]
         return images if images.is_floating_point() else images.float().div_(255)
-
-
-def data_root(root: str | Path | None = None) -> Path:
-    """The folder of data sets: `root`, else `$BASIS_DATA`, else `~/.cache/basis`."""
-    if root is None:
-        root = os.environ.get("BASIS_DATA") or "~/.cache/basis"
-    return Path(os.path.expanduser(root))
-
-
-def find_path(source: str | Path, root: str | Path | None = None) -> Path | None:
-    """An existing file or folder: as given, else below the data root; None if neither exists."""
-    path = Path(os.path.expanduser(source))
-    for candidate in (path, data_root(root) / path):
-        # os.path.exists is False where Path.exists raises (a name too long, a closed folder).
-        if os.path.exists(candidate):
-            return candidate
-    return None

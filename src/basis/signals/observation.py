@@ -228,7 +228,7 @@ def _open(
     """The observation of one source, unconverted."""
     if isinstance(source, Observation):
         return source
-    if isinstance(source, str):
+    if isinstance(source, str) and ":" in source:
         from basis.signals.datasets import load_image
 
         image = load_image(source)

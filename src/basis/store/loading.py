@@ -19,14 +19,13 @@ from basis.adapters.diffusers import find_pipeline, from_diffusers
 from basis.adapters.weights import channels_last, put_weights
 from basis.devices import find_device
 from basis.errors import BasisError, one_line, printable
-from basis.files import reading
+from basis.files import data_root, reading
 from basis.nn.diffusers import DiffusersDenoiser
 from basis.nn.unet import Denoiser
 from basis.nn.variance import VarianceNetwork
 from basis.priors.card import Card
 from basis.priors.denoiser import network_prior
 from basis.priors.prior import Prior
-from basis.signals.image_set import data_root
 from basis.store.folder import (
     CARD,
     WEIGHTS,
