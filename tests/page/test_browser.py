@@ -18,6 +18,7 @@ from PIL import Image
 pytest.importorskip("gradio")
 playwright = pytest.importorskip("playwright.sync_api")
 
+import basis  # noqa: E402
 from basis.page.events import NOT_YOURS  # noqa: E402
 
 FLAGS = [
@@ -222,6 +223,24 @@ def test_uploads_are_read_or_refused(visit, tmp_path):
     page.set_input_files("#digits-upload input[type=file]", tmp_path / "huge.png")
     page.wait_for_selector("#digits-equation .notice.bad:text('1.1 MB')")
     caption(page, "uploaded")  # the earlier picture is kept
+
+
+def test_a_mixture_of_a_visitor_is_separated_until_it_changes(visit, tmp_path):
+    page = visit()
+    basis.mix(["sample:3", "sample:18"], (0.5, 0.5)).save(tmp_path / "one.png")
+    page.get_by_label("Separate a mixture of mine").check()
+    page.wait_for_selector("#digits-own input[type=file]", state="attached")
+    page.set_input_files("#digits-own input[type=file]", tmp_path / "one.png")
+    page.wait_for_selector("#digits-equation img")
+    page.wait_for_selector("#digits-status :text('It takes about')")
+    start(page)
+    assert finish(page).startswith("Done")
+    assert "source 2" in page.inner_text("#digits-result")
+    shot(page, "mine", full_page=True)
+    page.locator("#digits-count input").nth(1).check()
+    page.wait_for_selector("#digits-status :text('It takes about')")
+    page.wait_for_function("document.querySelector('#digits-result').innerText.trim() === ''")
+    assert not page.locator("#digits-files").is_visible()
 
 
 def test_visitors_wait_stop_and_leave(visit):

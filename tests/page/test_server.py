@@ -91,6 +91,6 @@ def test_nothing_is_shown_before_the_password():
 
 def test_the_methods_of_the_page_exist():
     pytest.importorskip("gradio")
-    from basis.page.app import METHODS as SHOWN
+    from basis.page.forms import METHODS as SHOWN
 
     assert {method for _, method in SHOWN} <= {*METHODS, *SAMPLER_NAMES}

@@ -10,8 +10,8 @@ gr = pytest.importorskip("gradio")
 
 import basis  # noqa: E402
 from basis.page.access import Limits, RefusedError, Visitors  # noqa: E402
-from basis.page.app import Chosen, Form, Shared  # noqa: E402
 from basis.page.events import _rule  # noqa: E402
+from basis.page.forms import Chosen, Form, Shared  # noqa: E402
 from basis.page.tabs import DigitsTab, PhotosTab  # noqa: E402
 from basis.page.task import Run  # noqa: E402
 from basis.signals.observation import Observation  # noqa: E402
@@ -68,6 +68,13 @@ def test_a_mixture_of_a_visitor_is_separated_as_it_is(digits, tmp_path):
     assert any(file.endswith("mixture.npz") for file in last[digits.files])
     visible = digits.visible(Form.of(form))
     assert visible[digits.own_choice] and visible[digits.size] and not visible[digits.choice]
+
+
+def test_the_alphas_of_a_mixture_of_a_visitor_add_up_to_one_at_first(digits):
+    shown = digits._change(chosen(digits), *values(digits, kind="mine", count=4))
+    assert [shown[slider]["value"] for slider in digits.alphas] == [0.25] * 4
+    shown = digits._change(chosen(digits), *values(digits, alphas=(0.7,) * 4, count=3))
+    assert [shown[slider]["value"] for slider in digits.alphas] == [0.7] * 4
 
 
 def test_dark_ink_on_light_paper_is_inverted(digits, tmp_path):
@@ -141,6 +148,7 @@ def test_a_change_clears_the_results_and_stops_the_separation(digits, change):
         if mine.run is not None and update.get(digits.live):
             break
     run = mine.run
+    assert digits.live not in digits._show(mine, *form) and not run.stopping  # nothing changed
     assert_cleared(digits, digits._change(mine, *values(digits, **change)))
     assert run.stopping and mine.run is None
     *_, last = updates

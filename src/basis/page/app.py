@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-import tempfile
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 import torch
-from gradio.processing_utils import save_file_to_cache
-from gradio.utils import get_upload_folder
 from torch import Tensor
 
 from basis._mix import mix
 from basis.errors import BasisError
 from basis.page import images
-from basis.page.access import Limits, Visitors
+from basis.page.forms import ESTIMATES, METHODS, QUIET, Chosen, Form, Shared
 from basis.page.images import Picture
-from basis.page.task import Run, Task
+from basis.page.task import Run, Task, cached_prior
 from basis.page.views import (
     CANVAS_HTML,
     CANVAS_JS,
@@ -38,121 +34,7 @@ from basis.settings import Estimate
 from basis.signals.observation import Observation
 from basis.store.loading import list_priors
 
-METHODS = [
-    ("fast: a short search", "fast"),
-    ("balanced: a longer search", "balanced"),
-    ("best: the longest search", "best"),
-    ("gibbs: split Gibbs sampler, then Langevin", "gibbs"),
-    ("langevin: preconditioned Langevin sampler", "langevin"),
-    ("ancestral: ancestral sampling of diffusion models", "ancestral"),
-    ("dirac: the last source is the remainder", "dirac"),
-    ("basis: the sampler of the paper, 1,000 steps", "basis"),
-]
-ESTIMATES = [
-    ("mode: the most probable sources found", "mode"),
-    ("mean of the posterior: closest to the truth, but smooth", "mean"),
-    ("sample of the posterior: as sharp as the prior's signals", "sample"),
-]
 _LAST_FRAME = 1000  # the range of the slider before it is known
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
-"""Options of events that are quick."""
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What all visitors share.
-
-    Attributes:
-        limits: What visitors may ask for.
-        visitors: Who may fetch which file.
-        slots: As many as separations may run at the same time.
-        threads: Threads of torch for each of them.
-    """
-
-    limits: Limits
-    visitors: Visitors
-    slots: threading.Semaphore
-    threads: int
-
-    def save(self, run: Run, session: str | None) -> list[str]:
-        """Writes the files of a result to Gradio's cache and lets the visitor fetch them."""
-        assert run.result is not None
-        cache = get_upload_folder()
-        with tempfile.TemporaryDirectory(prefix="basis-page-") as name:
-            folder = run.result.save(name)
-            run.task.save_inputs(folder)
-            paths = [str(save_file_to_cache(path, cache)) for path in sorted(folder.iterdir())]
-        for path in paths:
-            self.visitors.give(path, self.visitors.of_session(session))
-        return paths
-
-
-@dataclass
-class Chosen:
-    """What one visitor has chosen in a tab.
-
-    Attributes:
-        pictures: The sources; those beyond the number in use are kept for later.
-        active: The source that is replaced next.
-        page: The page of samples that is shown.
-        message: What was wrong with the last upload or drawing.
-        mixture: The uploaded mixture.
-        mask: Where the photo is kept (1) or filled in (0), (1, height, width).
-        photo: The photo that the mask belongs to, as a data URL.
-        run: The last separation, unless its inputs have changed.
-        ready: The status before a separation.
-    """
-
-    pictures: list[Picture] = field(repr=False)
-    active: int = 0
-    page: int = 0
-    message: str = ""
-    mixture: Tensor | None = field(default=None, repr=False)
-    mask: Tensor | None = None
-    photo: str = ""
-    run: Run | None = None
-    ready: str = notice("Press the button to start.")
-
-
-@dataclass(frozen=True)
-class Form:
-    """The values of a tab's controls.
-
-    Attributes:
-        kind: "mix" pictures on the page, separate a mixture of "mine", or "colorize" or "inpaint"
-            a photo.
-        count: The number of sources of a sum.
-        size: The longest side of pictures, in pixels.
-        method, prior, estimate, samples, seed: As in `Task`.
-        unknown: Whether the alphas are estimated.
-        alphas: The coefficients, also of sources that are not in use.
-    """
-
-    kind: str
-    count: int
-    size: int
-    method: str
-    prior: str
-    estimate: Estimate
-    samples: int
-    seed: int | None
-    unknown: bool
-    alphas: tuple[float, ...]
-
-    @classmethod
-    def of(cls, values: tuple[Any, ...]) -> Form:
-        """The form from the values of `Tab.controls`."""
-        return cls(*[*values[:9], tuple(float(a) for a in values[9:])])
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether sources are added up."""
-        return self.kind in ("mix", "mine")
-
-    @property
-    def pictures(self) -> int:
-        """The number of pictures that are chosen."""
-        return self.count if self.kind == "mix" else 1
 
 
 class Tab:
@@ -200,7 +82,7 @@ class Tab:
         samples = min(3, self.limits.samples)
         size, answer = self.sides[self.prior], self.estimate
         self.form = Form("mix", 2, size, "fast", self.prior, answer, samples, 0, False, alphas)
-        self.start.ready = self._ready(self.start, self.form)
+        self.start.ready = self._ready(self._task_of(self.start, self.form))
 
     def accept(self, image: Tensor) -> Tensor:
         """An uploaded source in the form in which it is kept."""
@@ -365,11 +247,11 @@ class Tab:
 
     def _build_results(self) -> None:
         self.status = self.html("status", self.start.ready, min_height=60)
+        self.result = self.html("result")
         self.live = self.html("live")
         slider: dict[str, Any] = {"step": 1, "visible": False, "interactive": True}
         label, name = "Earlier states", f"{self.name}-frame"
         self.frame = gr.Slider(0, _LAST_FRAME, 0, label=label, elem_id=name, **slider)
-        self.result = self.html("result")
         with gr.Accordion("Download", visible=False) as self.downloads:
             self.files = gr.Files(label="Files", interactive=False, elem_id=f"{self.name}-files")
             # Without line numbers, which wrapped lines move away from their lines.
@@ -429,13 +311,16 @@ class Tab:
         self.frame.input(self._show_frame, frame, [self.live], trigger_mode=latest, **QUIET)
 
     def show(self, chosen: Chosen, form: Form) -> dict[Any, Any]:
-        """The page after a change of the inputs, without the results of earlier ones."""
+        """The page after a change of the inputs, without the results of other inputs."""
+        message = notice(chosen.message, "bad") if chosen.message else ""
+        shown = {self.state: chosen, self.equation: message + self.view(chosen, form)}
+        task = self._task_of(chosen, form)
         if chosen.run is not None:
+            if task is not None and not task.differs(chosen.run.task):
+                return shown  # the button was pressed before this event arrived
             chosen.run.stop()
             chosen.run = None
-        message = notice(chosen.message, "bad") if chosen.message else ""
-        chosen.ready = self._ready(chosen, form)
-        shown = {self.state: chosen, self.equation: message + self.view(chosen, form)}
+        chosen.ready = self._ready(task)
         return {**shown, self.status: chosen.ready, **self._cleared()}
 
     def visible(self, form: Form) -> dict[Any, bool]:
@@ -455,22 +340,27 @@ class Tab:
         empty: dict[Any, Any] = dict.fromkeys((self.live, self.result, self.comparison), "")
         return {**empty, self.frame: hidden, self.downloads: hidden}
 
-    def _ready(self, chosen: Chosen, form: Form) -> str:
-        """The status before a separation, with the time that it will take."""
-        words, kind = "Press the button to start.", "info"
+    def _task_of(self, chosen: Chosen, form: Form) -> Task | None:
+        """What is asked for; None as long as it cannot be done, which the button then says."""
         try:
             task = self.task(chosen, form)
             task.check()
-            if task.kind == "separate":
-                seconds, tiles = task.expected_seconds(), task.tiles
-                about = "at least" if form.unknown else "about"
-                words += f" It takes {about} {duration(seconds)} on this computer"
-                words += f", in {tiles} overlapping tiles." if tiles > 1 else "."
-                if seconds > self.limits.seconds:
-                    words += f" The limit is {duration(self.limits.seconds)}: choose a smaller "
-                    words, kind = words + "size, a faster method or fewer samples.", "busy"
-        except BasisError:  # said when the button is pressed
-            pass
+            cached_prior(task.prior)
+        except BasisError:
+            return None
+        return task
+
+    def _ready(self, task: Task | None) -> str:
+        """The status before a separation, with the time that it will take."""
+        words, kind = "Press the button to start.", "info"
+        if task is not None and task.kind == "separate":
+            seconds, tiles = task.expected_seconds(), task.tiles
+            about = "about" if task.alphas_known else "at least"
+            words += f" It takes {about} {duration(seconds)} on this computer"
+            words += f", in {tiles} overlapping tiles." if tiles > 1 else "."
+            if seconds > self.limits.seconds:
+                words += f" The limit is {duration(self.limits.seconds)}: choose a smaller size, "
+                words, kind = words + "a faster method or fewer samples.", "busy"
         return notice(words, kind)
 
     def _show(self, chosen: Chosen, *values: Any) -> dict[Any, Any]:
@@ -478,14 +368,18 @@ class Tab:
 
     def _tell(self, chosen: Chosen, *values: Any) -> Any:
         """The time that it will take, unless a separation is in progress."""
-        chosen.ready = self._ready(chosen, Form.of(values))
+        chosen.ready = self._ready(self._task_of(chosen, Form.of(values)))
         return gr.skip() if chosen.run is not None and chosen.run.running else chosen.ready
 
     def _change(self, chosen: Chosen, *values: Any) -> dict[Any, Any]:
         form = Form.of(values)
+        if form.kind == "mine":  # with values up to 1, as in a picture
+            form = replace(form, alphas=(round(1 / form.count, 2),) * len(self.alphas))
         chosen.active, chosen.message = min(chosen.active, form.pictures - 1), ""
-        visible = {part: gr.update(visible=one) for part, one in self.visible(form).items()}
-        return {**self.show(chosen, form), **visible}
+        updates = {part: gr.update(visible=one) for part, one in self.visible(form).items()}
+        for slider, alpha in zip(self.alphas, form.alphas, strict=True):
+            updates[slider]["value"] = alpha
+        return {**self.show(chosen, form), **updates}
 
     def put(self, chosen: Chosen, picture: Picture, form: Form) -> None:
         """Replaces the active source and goes on to the next."""

@@ -52,7 +52,7 @@ def make_app(
     import fastapi
     import torch
 
-    from basis.page.app import Shared
+    from basis.page.forms import Shared
     from basis.page.guard import Guard
     from basis.page.tabs import build_page
     from basis.page.views import CSS

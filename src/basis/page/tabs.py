@@ -9,8 +9,9 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.page import images
-from basis.page.app import QUIET, Chosen, Form, Shared, Tab
+from basis.page.app import Tab
 from basis.page.events import logged
+from basis.page.forms import QUIET, Chosen, Form, Shared
 from basis.page.images import Picture
 from basis.page.task import Task
 from basis.page.views import picture, picture_url, sentence
@@ -29,7 +30,6 @@ _CONCEPTS = """
 - **Sampler**: how the sources are found. It starts from noise and lowers the noise level step by
   step, so that the sources look right to the prior and add up to the mixture.
 """
-_NOTHING_MARKED = "nothing is marked yet: brush over the part to fill in"
 
 
 def build_page(shared: Shared) -> gr.Blocks:
@@ -131,8 +131,6 @@ class PhotosTab(Tab):
             return super().task(chosen, form)
         settings = self.settings(form)
         if form.kind == "inpaint":
-            if chosen.mask is None:
-                raise BasisError(_NOTHING_MARKED)
             square = Observation(self.squares(chosen, form)[0].image[None], batched=True)
             return Task("inpaint", square, mask=chosen.mask, **settings)
         least = self.sides[form.prior]

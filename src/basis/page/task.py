@@ -84,6 +84,15 @@ class Task:
             values["estimate"] = self.estimate
         return {name: value for name, value in values.items() if value is not None}
 
+    def differs(self, other: Task) -> bool:
+        """Whether another task has another observation, prior or mixing."""
+        facts = [(t.kind, t.prior, t.alphas, t.alphas_known) for t in (self, other)]
+        data = [
+            (t.observation.values, torch.ones(()) if t.mask is None else t.mask)
+            for t in (self, other)
+        ]
+        return facts[0] != facts[1] or not all(map(torch.equal, *data))
+
     @property
     def tiles(self) -> int:
         """The number of the prior's tiles that cover the observation."""
@@ -103,7 +112,7 @@ class Task:
         """Raises an error, with a sentence for the page, if the task cannot be done."""
         if 0 in self.alphas:
             raise BasisError("an alpha of zero leaves a source out: raise it or mix fewer sources")
-        if self.mask is not None and bool((self.mask == 1).all()):
+        if self.kind == "inpaint" and (self.mask is None or bool((self.mask == 1).all())):
             raise BasisError("nothing is marked yet: brush over the part to fill in")
         if self.mask is not None and bool((self.mask == 0).all()):
             raise BasisError("all of the photo is marked: leave some of it visible")
@@ -186,7 +195,7 @@ def cached_prior(name: str) -> Prior:
 def _seconds(name: str) -> float:
     """The time of one evaluation of a prior for one signal, measured once."""
     prior, count, times = cached_prior(name), 4, []
-    for _ in range(3):
+    for _ in range(5):
         begun = time.perf_counter()
         with torch.inference_mode():
             prior.denoise(torch.zeros(count, *prior.shape), 0.5)

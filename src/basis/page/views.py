@@ -249,17 +249,18 @@ def frame_view(frames: Sequence[Frame]) -> str:
 
 
 def result_view(run: Run) -> str:
-    """The result of a run: a summary, the sources, samples and their uncertainty."""
+    """The result of a run: the sources, a summary, samples and their uncertainty."""
     task, result = run.task, run.result
     if result is None:
         return ""
-    parts = [notice("<br>".join(html.escape(line) for line in str(result).splitlines()))]
+    parts = []
     if task.kind == "separate":
         parts.append(_sources(result))
     else:
         found = result.sources if result.samples is None else result.samples[0]
         shown = [picture(x[0], f"result {i}") for i, x in enumerate(found, start=1)]
         parts.append(_section("Result", f'<div class="pics large">{"".join(shown)}</div>'))
+    parts.append(notice("<br>".join(html.escape(line) for line in str(result).splitlines())))
     if result.std is not None:
         parts.append(_uncertainty(result, task.kind == "separate"))
     return "".join(parts)
