@@ -288,4 +288,4 @@ def test_separating_a_picture_runs_few_files(tmp_path, monkeypatch):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    assert len(files) <= 39, sorted(files)
+    assert len(files) <= 38, sorted(files)

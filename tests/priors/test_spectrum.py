@@ -20,7 +20,7 @@ from basis.priors.tiled import Tiled
 from basis.samplers.ancestral import Ancestral
 from basis.samplers.gibbs import Gibbs
 from basis.samplers.problem import Noise, Problem
-from basis.samplers.steps import sample_clean
+from basis.samplers.sampler import sample_clean
 from basis.store.folder import read_card
 from basis.store.loading import EMBEDDED
 from basis.tensors import cosine_frequencies, dct, dct_matrix, idct

@@ -25,8 +25,7 @@ from basis.priors.gaussian import GaussianMixture
 from basis.samplers import SAMPLERS, Ancestral, Ascent, Basis, Dirac, Gibbs, Langevin
 from basis.samplers.langevin import two_rates
 from basis.samplers.problem import Noise, Problem
-from basis.samplers.sampler import geometric
-from basis.samplers.steps import LangevinSteps, sample_clean
+from basis.samplers.sampler import LangevinSteps, geometric, sample_clean
 from basis.settings import SAMPLER_NAMES, settings_from
 
 SHAPE = (2, 5)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import MOST, Sampler, State, geometric
-from basis.samplers.steps import initial_guess, sample_clean
+from basis.samplers.sampler import MOST, Sampler, State, geometric, initial_guess, sample_clean
 from basis.settings import setting
 
 

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import MOST, Sampler, State, geometric
-from basis.samplers.steps import initial_guess
+from basis.samplers.sampler import MOST, Sampler, State, geometric, initial_guess
 from basis.settings import setting
 
 

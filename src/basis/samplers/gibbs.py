@@ -27,8 +27,15 @@ from typing import ClassVar
 from torch import Tensor
 
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import MOST, Sampler, State, geometric
-from basis.samplers.steps import LangevinSteps, initial_guess, sample_clean
+from basis.samplers.sampler import (
+    MOST,
+    LangevinSteps,
+    Sampler,
+    State,
+    geometric,
+    initial_guess,
+    sample_clean,
+)
 from basis.settings import setting
 
 

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from basis.errors import BasisError
 from basis.samplers.problem import Problem
-from basis.samplers.sampler import MOST, Sampler, State, geometric
-from basis.samplers.steps import LangevinSteps, initial_guess
+from basis.samplers.sampler import MOST, LangevinSteps, Sampler, State, geometric, initial_guess
 from basis.settings import setting
 
 

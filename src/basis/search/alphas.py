@@ -23,8 +23,7 @@ from basis.mixings.per_item import PerItemMixing
 from basis.priors.prior import Prior
 from basis.progress import Progress
 from basis.samplers.problem import Noise, Problem, item_seeds
-from basis.samplers.sampler import geometric
-from basis.samplers.steps import denoise_and_project
+from basis.samplers.sampler import denoise_and_project, geometric
 from basis.search.plausibility import energy, energy_sigmas
 
 CHAINS, STEPS, REFINEMENT = 3, 36, 12

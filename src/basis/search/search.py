@@ -16,8 +16,7 @@ from basis.mixings.mixing import Mixing
 from basis.priors.prior import Prior
 from basis.progress import Progress
 from basis.samplers.problem import Noise, Problem, item_seeds
-from basis.samplers.sampler import check_finite
-from basis.samplers.steps import denoise_and_project, project_into_range
+from basis.samplers.sampler import check_finite, denoise_and_project, project_into_range
 from basis.search.plan import Plan, Round
 from basis.search.plausibility import Plausibility, judge
 from basis.search.ranking import align, by_prior, exchangeable, needs_order

@@ -13,7 +13,7 @@ from basis.mixings.matrix import mixture
 from basis.nn.kind import NetworkKind
 from basis.priors.prior import Prior
 from basis.samplers.gibbs import Gibbs
-from basis.samplers.steps import clamp_variance
+from basis.samplers.sampler import clamp_variance
 from basis.store.loading import load_prior
 from basis.tensors import per_item
 from basis.training.config import TrainConfig
