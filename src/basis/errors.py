@@ -63,6 +63,12 @@ def one_line(error: object, most: int = _LONGEST) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def named(error: BaseException) -> str:
+    """The type and the message of an exception, on one line."""
+    kind, text = type(error).__name__, one_line(error)
+    return text if text.startswith(kind) else f"{kind}: {text}"
+
+
 def markdown_cell(text: object) -> str:
     """The text as a cell of a Markdown table, with marks for cells, tags and links escaped."""
     found = printable(text)

@@ -34,6 +34,13 @@ _STANDARD = {"stdout": 1, "stderr": 2}
 _inputs: set[tuple[int, int]] = set()  # device and inode of each protected input
 
 
+def as_folder(value: Any, name: str = "out") -> Path:
+    """The path of a folder that an argument names; raises for anything else."""
+    if not isinstance(value, str | os.PathLike):
+        raise BasisError(f"give the folder, such as {name}='runs/mine', not {value!r:.60}")
+    return Path(value)
+
+
 # Writing.
 
 

@@ -68,6 +68,7 @@ def psnr_matrix(
         peak = high - low
     if not (math.isfinite(peak) and peak > 0):
         raise BasisError(f"peak must be a number above 0, not {peak:g}")
+    _check_shapes(estimate, truth)
     mse = squared_distances(clamp(estimate, low, high), clamp(truth, low, high)) / peak**2
     return -10 * mse.clamp_min(_FLOOR).log10()
 
@@ -190,6 +191,9 @@ def summarize(values: Tensor) -> Summary:
 
 
 def _check_shapes(estimate: Tensor, truth: Tensor) -> None:
+    for value in (estimate, truth):
+        if not isinstance(value, Tensor):
+            raise BasisError(f"estimate and truth must be tensors, not {type(value).__name__}")
     if estimate.shape != truth.shape or truth.ndim < 3:
         raise BasisError(
             f"estimate and truth must have the same shape (batch, k, channels, *size), "

@@ -155,3 +155,8 @@ def test_summaries():
     assert summary.stderr == pytest.approx(math.sqrt(7 / 3))
     assert "±" not in str(metrics.summarize(torch.ones(1)))
     assert metrics.rms(torch.tensor([[3.0, 4.0]])).item() == pytest.approx(math.sqrt(12.5))
+
+
+def test_arrays_are_named():
+    with pytest.raises(BasisError, match="must be tensors, not ndarray"):
+        metrics.psnr(torch.zeros(1, 2, 1, 4).numpy(), torch.zeros(1, 2, 1, 4))

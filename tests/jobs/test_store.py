@@ -10,7 +10,7 @@ import pytest
 from jobs.conftest import SETTINGS
 
 from basis.errors import BasisError
-from basis.jobs.job import separate_job
+from basis.jobs.job import colorize_job, separate_job
 from basis.jobs.store import Made, Shards, open_store
 
 
@@ -101,6 +101,17 @@ def test_a_pipe_in_place_of_a_shard_is_not_waited_for(tmp_path):
     found = shards.read(0)
     assert found.failures == {0: "reason"} and found.arrays["a"].sum() == 2
     assert shards.check() == ({0}, 1) and not shards.path(1).exists()
+
+
+def test_folders_that_are_missing_are_named(prior, observations):
+    for use in (
+        lambda: separate_job(observations[:2], prior),
+        lambda: separate_job(observations[:2], prior, out=3),
+        lambda: colorize_job(observations[:2], prior),
+        lambda: open_store(None),
+    ):
+        with pytest.raises(BasisError, match=r"give the folder, such as (out|folder)='runs/mine'"):
+            use()
 
 
 def test_unlikely_sources_of_a_store_are_counted(finished, tmp_path):

@@ -42,12 +42,18 @@ def test_the_adjoint_is_found_by_autograd(inference):
     ("functions", "message"),
     [
         ((forward, lambda m: 1.01 * adjoint(m)), "not the adjoint of forward"),
-        ((forward, lambda m: m), r"adjoint must return \(2, 2, 2, 5\)"),
+        ((forward, lambda m: m), r"adjoint must return \(3, 2, 2, 5\)"),
         ((lambda x: forward(x) + 1, adjoint), "forward is not linear"),
         ((forward, lambda m: m.nonsense), "adjoint .* failed: AttributeError"),
         ((lambda x: forward(x).numpy(), adjoint), "forward must return a tensor, not ndarray"),
-        ((lambda x: x.sum(), adjoint), r"returned \(\); the batch must stay first: \(2, \.\.\.\)"),
+        (
+            (lambda x: x.sum(), adjoint),
+            r"returned \(\); the batch .* \(3, channels, \.\.\.\)",
+        ),
         ((lambda x: forward(x)[:1], adjoint), "batch must stay first"),
+        ((lambda x: x.sum(0), adjoint), r"returned \(2, 2, 5\); the batch must stay first"),
+        ((lambda x: x.sum((1, 2, 3)), adjoint), "batch must stay first"),
+        ((lambda x: x[:, 0] + x[:, 2], adjoint), "failed: IndexError: index 2"),
         ((lambda x: forward(x) * torch.nan, adjoint), "forward returned NaN"),
         ((lambda x: forward(x) * torch.inf,), "forward returned NaN or infinite"),
         ((forward, lambda m: adjoint(m) * torch.nan), "adjoint returned NaN"),
@@ -63,9 +69,9 @@ def test_wrong_functions_are_named(functions, message):
 
 
 def test_functions_that_fail_later_are_named():
-    mixing = basis.linear(lambda x: forward(x) if len(x) == 2 else x.sum(), adjoint).fit(SHAPE)
+    mixing = basis.linear(lambda x: forward(x) if len(x) == 3 else x.sum(), adjoint).fit(SHAPE)
     with pytest.raises(BasisError, match="the batch must stay first"):
-        mixing(torch.zeros(3, 2, *SHAPE))
+        mixing(torch.zeros(4, 2, *SHAPE))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +80,7 @@ def test_functions_that_fail_later_are_named():
         (lambda: basis.linear(forward, 3), "must be functions"),
         (lambda: basis.linear(forward, adjoint, sources=0), "sources must be"),
         (lambda: basis.convolution(torch.ones(2, 4)), "odd sizes"),
+        (lambda: basis.convolution("a"), "kernels must be an array"),
         (lambda: basis.convolution(torch.ones(3)), "one to three dimensions"),
         (lambda: basis.convolution(torch.zeros(2, 3)), "not all zero"),
         (lambda: basis.convolution(torch.ones(2, 3, 3)).fit(SHAPE), "do not fit sources"),

@@ -139,7 +139,7 @@ def test_flows_of_floats_have_their_own_code_length(tmp_path):
         ({"size": 4}, "size"),
         ({"value_range": (-1.0, 1.0)}, "8-bit values stand for"),
         ({"held_out": 64}, "64 items; training needs more than the 64"),
-        ({"kind": "unett"}, "known are unet, energy, glow, ncsn"),
+        ({"kind": "unett"}, "accepted: unet, energy, glow, ncsn"),
         ({"kind": "ncsn", "data": torch.rand(90, 1, 8, 8)}, "value_range"),
         ({"kind": "glow", "levels": 4}, "divisible by 16"),
         ({"widths": (12, 12), "blocks": (1, 1), "data": waves(length=66)}, "multiples of 4"),

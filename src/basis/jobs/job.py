@@ -20,6 +20,7 @@ from basis.errors import BasisError, printable
 from basis.files import (
     STORE,
     RunFolder,
+    as_folder,
     check_no_link,
     folder_lock,
     read_json,
@@ -72,7 +73,7 @@ def separate_job(
     prior: Priors,
     alphas: Sequence[float | None] | Literal["unknown"] | None = None,
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     mixing: Mixing | None = None,
     sources: int | Literal["unknown"] | None = None,
     noise: float = 0.0,
@@ -113,6 +114,7 @@ def separate_job(
         progress: True for a progress bar, or lines if there is no terminal; or a function that is
             called with a `ShardProgress` after every shard. By default a bar on a terminal.
     """
+    folder = as_folder(out)
     given = _priors(prior)
     loaded = load_priors(list(given))
     arguments: dict[str, Any] = {
@@ -132,7 +134,7 @@ def separate_job(
         device or "cpu",
         _checksums(given, loaded),
     )
-    job = _Job(stream, task, loaded, Path(out), shard)
+    job = _Job(stream, task, loaded, folder, shard)
     return job.run(workers, scheduler, progress)
 
 
@@ -140,7 +142,7 @@ def colorize_job(
     photos: Observations,
     prior: str | Path | Prior = "cifar10",
     *,
-    out: str | Path,
+    out: str | Path | None = None,
     device: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -159,6 +161,7 @@ def colorize_job(
         out, device, workers, scheduler, shard, progress: As in `separate_job`.
         arguments: Of `colorize`.
     """
+    folder = as_folder(out)
     given = _priors(prior)
     loaded = load_priors(list(given))
     stream = as_stream(photos, mean=True)
@@ -172,7 +175,7 @@ def colorize_job(
         device or "cpu",
         _checksums(given, loaded),
     )
-    return _Job(stream, task, loaded, Path(out), shard).run(workers, scheduler, progress)
+    return _Job(stream, task, loaded, folder, shard).run(workers, scheduler, progress)
 
 
 def _widest(priors: list[Prior], arguments: Mapping[str, Any]) -> tuple[int, tuple[int, ...]]:

@@ -21,6 +21,7 @@ import numpy as np
 from basis.errors import BasisError, one_line, printable
 from basis.files import (
     STORE,
+    as_folder,
     check_no_link,
     check_regular,
     read_json,
@@ -251,7 +252,7 @@ class JobStore:
 
 def open_store(folder: str | Path) -> JobStore:
     """The store in the folder of a finished job."""
-    path = Path(folder) / STORE
+    path = as_folder(folder, "folder") / STORE
     if not path.is_file():
         raise BasisError(f"{folder} holds no finished job: there is no {STORE} in it")
     about = read_json(path, "the record of a job")

@@ -23,7 +23,12 @@ class Convolution(Mixing):
     """
 
     def __init__(self, kernels: Tensor | np.ndarray) -> None:
-        taps = as_numbers(kernels)
+        try:
+            taps = as_numbers(kernels)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise BasisError(
+                f"kernels must be an array (sources, *size), not {kernels!r:.60}"
+            ) from error
         if not 2 <= taps.ndim <= 4 or not taps.numel():
             raise BasisError(
                 f"kernels must be (sources, *size) with one to three dimensions of size, "

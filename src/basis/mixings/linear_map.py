@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from basis.errors import BasisError, one_line
+from basis.errors import BasisError, named
 from basis.mixings.mixing import Mixing
 
 Map = Callable[[Tensor], Tensor]
@@ -68,7 +68,9 @@ class Linear(Mixing):
     def _check(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of an observation; raises unless A is linear and A^T its adjoint."""
         generator = torch.Generator().manual_seed(0)
-        x, y = torch.randn(2, 2, self.sources, *shape, generator=generator)
+        # A batch that cannot be mistaken for the sources.
+        batch = 3 if self.sources == 2 else 2
+        x, y = torch.randn(2, batch, self.sources, *shape, generator=generator)
         m = _call("forward", self._forward, x)
         if not m.isfinite().all():
             raise BasisError("forward returned NaN or infinite values for finite sources")
@@ -106,15 +108,13 @@ def _call(name: str, function: Map, value: Tensor) -> Tensor:
     except BasisError:
         raise
     except Exception as error:  # from the user's code
-        raise BasisError(
-            f"{given} and failed: {type(error).__name__}: {one_line(error)}"
-        ) from error
+        raise BasisError(f"{given} and failed: {named(error)}") from error
     if not isinstance(result, Tensor):
         raise BasisError(f"{name} must return a tensor, not {type(result).__name__}")
     if result.ndim < 2 or len(result) != len(value):
         raise BasisError(
             f"{given} and returned {tuple(result.shape)}; the batch must stay first: "
-            f"({len(value)}, ...) is accepted"
+            f"({len(value)}, channels, ...) is accepted"
         )
     if not result.is_floating_point():
         kind = str(result.dtype).removeprefix("torch.")

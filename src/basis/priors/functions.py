@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from basis.errors import BasisError, one_line
+from basis.errors import BasisError, named
 from basis.priors.card import check_value_range
 from basis.priors.likelihood import LikelihoodPrior
 from basis.priors.prior import Function, Prior, Range, Shape
@@ -94,7 +94,7 @@ def call_function(
     except Exception as error:  # from the user's code
         raise BasisError(
             f"the function of prior {name!r} failed on {given} (use sigma.view(-1{ones})): "
-            f"{type(error).__name__}: {one_line(error)}"
+            f"{named(error)}"
         ) from error
     if not isinstance(answer, Tensor) or answer.shape != shape:
         found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from basis.devices import find_device
 from basis.errors import BasisError
-from basis.files import check_disk_space
+from basis.files import as_folder, check_disk_space
 from basis.nn.energy import Energy
 from basis.nn.experts import Experts
 from basis.nn.growing import grow_head, grow_unet
@@ -118,11 +117,7 @@ def train(
         settings: Settings of `TrainConfig`, such as `images=` or `hours=`, and sizes of the
             network, such as `widths=` of `basis.nn.UNetConfig`.
     """
-    if not isinstance(out, str | os.PathLike):
-        raise BasisError(
-            f"train needs the folder it writes to, such as out='runs/mine', not {out!r}"
-        )
-    folder = Path(out)
+    folder = as_folder(out)
     network = find_kind(kind, trainable=True)
     training, sizes = split_settings(network, settings)
     if "images" in training and training.get("hours") is not None:
