@@ -184,6 +184,21 @@ def test_train_resumes_and_makes_a_prior(tmp_path, capsys):
     assert not other.exists()
 
 
+def test_a_color_photo_is_filled_in(tmp_path, priors, pictures):
+    pixels = np.full((16, 16), 255, np.uint8)
+    pixels[4:8, 4:8] = 0
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    words = ["separate", pictures / "paper.png", "--prior", priors["color"], *QUICK]
+    words += ["--alphas", 1, "--mask", tmp_path / "mask.png", "--out"]
+    for name, options in (("tiles", []), ("small", ["--size", 8]), ("job", ["--size", 8, "--job"])):
+        assert run(*words, tmp_path / name, *options) == 0
+    photo = np.asarray(Image.open(pictures / "paper.png")) / 255
+    found = np.load(tmp_path / "tiles" / "sources.npz")["sources"][0, 0].transpose(1, 2, 0)
+    assert np.abs(found - photo)[pixels > 0].max() < 1e-3 < np.abs(found - photo).max()
+    small = np.load(tmp_path / "small" / "sources.npz")["sources"]
+    assert np.abs(small - np.load(tmp_path / "job" / "sources.npy")).max() < 1e-4
+
+
 # Outputs -----------------------------------------------------------------------------------------
 
 

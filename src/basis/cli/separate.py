@@ -72,7 +72,7 @@ def add(parser: Parser) -> None:
     group.add_argument(
         "--noise", type=flags.number, default=0.0, help="standard deviation of noise (default 0)"
     )
-    group.add_argument("--mask", metavar="FILE", help="a picture, white where it is known")
+    group.add_argument("--mask", metavar="FILE", help="a picture, white where FILE is known")
     group.add_argument(
         "--mixing",
         nargs="+",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from basis import metrics, mixings
 from basis._mix import Pairs
-from basis.errors import BasisError
+from basis.errors import BasisError, did_you_mean
 from basis.lab.context import PriorOrPriors, separate_with
 from basis.mixings.mixing import Mixing
 from basis.plots.charts import Table, level_line, log_scale, new_figure, save_figure
@@ -44,6 +44,7 @@ def find_method(text: str) -> str | int | Sampler:
         raise BasisError(
             f"unknown method {text!r}; accepted are {', '.join(DEFAULT_METHODS)}, a number of "
             "evaluations, and a sampler with settings such as gibbs:steps=50"
+            f"{did_you_mean(name, (*METHODS, *SAMPLERS))}"
         )
     values = {}
     for entry in filter(None, rest.split(",")):

@@ -27,7 +27,7 @@ from basis.adapters.weights import (
     read_safetensors,
     tensors_of,
 )
-from basis.errors import BasisError
+from basis.errors import BasisError, did_you_mean
 from basis.files import data_root, parse_json, reading, whole_file
 from basis.lab.features import FeatureExtractor
 from basis.settings import check_settings, setting, settings_from
@@ -73,7 +73,7 @@ def load_network(
         return _load_classifier(Path(name), Path(name).resolve().name)
     raise BasisError(
         f"unknown network {name!r}; accepted are {', '.join(NETWORKS)} and the folder of a trained "
-        "classifier"
+        f"classifier{did_you_mean(name, NETWORKS)}"
     )
 
 
