@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 from basis._mix import mix
 from basis.errors import BasisError
 from basis.page import images
-from basis.page.forms import ESTIMATES, METHODS, QUIET, Chosen, Form, Shared
+from basis.page.forms import ESTIMATES, METHODS, QUIET, Chosen, Form, Shared, fitting_priors
 from basis.page.images import Picture
 from basis.page.task import Run, Task, cached_prior
 from basis.page.views import (
@@ -22,6 +21,7 @@ from basis.page.views import (
     CANVAS_JS,
     CLICK_JS,
     comparison_view,
+    duration,
     equation_view,
     frame_view,
     notice,
@@ -32,7 +32,6 @@ from basis.page.views import (
 )
 from basis.settings import Estimate
 from basis.signals.observation import Observation
-from basis.store.loading import list_priors
 
 _LAST_FRAME = 1000  # the range of the slider before it is known
 
@@ -67,17 +66,9 @@ class Tab:
     def __init__(self, shared: Shared) -> None:
         self.shared, self.limits = shared, shared.limits
         self.start = Chosen([images.sample_picture(self.samples, i) for i in self.first])
-        self.sides: dict[str, int] = {}
-        self.priors: list[tuple[str, str]] = []
-        for entry in list_priors():
-            card = entry.card
-            if card is None or card.value_range != (0.0, 1.0):
-                continue
-            fits = len(card.shape) == 3 and card.shape[1] == card.shape[2] <= self.limits.side
-            if fits and card.shape[0] == self.channels and re.fullmatch(r"[\w.-]+", entry.name):
-                self.sides[entry.name] = card.shape[1]
-                self.priors.append((f"{entry.name}: {entry.title or 'your own'}", entry.name))
-
+        cards = fitting_priors(self.channels, self.limits.side)
+        self.sides = {name: card.shape[1] for name, card in cards.items()}
+        self.priors = [(f"{name}: {c.title or 'your own'}", name) for name, c in cards.items()]
         alphas = (self.alpha,) * len(self.first)
         samples = min(3, self.limits.samples)
         size, answer = self.sides[self.prior], self.estimate
@@ -86,7 +77,7 @@ class Tab:
 
     def accept(self, image: Tensor) -> Tensor:
         """An uploaded source in the form in which it is kept."""
-        return self._kept(image)
+        return self.reduced(image)
 
     def squares(self, chosen: Chosen, form: Form) -> list[Picture]:
         """The chosen pictures at the size at which they are used."""
@@ -120,10 +111,10 @@ class Tab:
 
     def settings(self, form: Form) -> dict[str, Any]:
         """What all tasks have."""
-        names = ("method", "prior", "estimate", "samples")
-        return {name: getattr(form, name) for name in names} | {"seed": int(form.seed or 0)}
+        settings = {name: getattr(form, name) for name in ("method", "prior", "estimate")}
+        return {**settings, "samples": int(form.samples), "seed": int(form.seed or 0)}
 
-    def _kept(self, image: Tensor) -> Tensor:
+    def reduced(self, image: Tensor) -> Tensor:
         """An uploaded picture, without more pixels than are ever used."""
         return images.at_most(image, max(self.limits.side, self.limits.color_side), least=8)
 
@@ -416,7 +407,7 @@ class Tab:
         try:
             if file is not None:
                 image = images.read_upload(file, self.limits)
-                chosen.mixture, chosen.message = self._kept(image), ""
+                chosen.mixture, chosen.message = self.reduced(image), ""
         except BasisError as error:
             chosen.message = sentence(error)
         return self.show(chosen, Form.of(values))
@@ -504,10 +495,3 @@ class Tab:
                 return
             runs.append(run)
         yield comparison_view(runs)
-
-
-def duration(seconds: float) -> str:
-    """A time in words."""
-    if seconds < 1.5:
-        return "a second"
-    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"

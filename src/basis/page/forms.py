@@ -1,7 +1,8 @@
-"""What a visitor has chosen in a tab, and what all visitors share. Needs Gradio."""
+"""What can be chosen in a tab, what a visitor has chosen, and what all share. Needs Gradio."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from basis.page.access import Limits, Visitors
 from basis.page.images import Picture
 from basis.page.task import Run
 from basis.page.views import notice
+from basis.priors.card import Card
 from basis.settings import Estimate
+from basis.store.loading import list_priors
 
 METHODS = [
     ("fast: a short search", "fast"),
@@ -32,6 +35,7 @@ ESTIMATES = [
     ("mean of the posterior: closest to the truth, but smooth", "mean"),
     ("sample of the posterior: as sharp as the prior's signals", "sample"),
 ]
+_NAME = re.compile(r"[\w.-]+")  # also safe in code and commands
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
 """Options of events that are quick."""
 
@@ -131,3 +135,21 @@ class Form:
     def pictures(self) -> int:
         """The number of pictures that are chosen."""
         return self.count if self.kind == "mix" else 1
+
+
+def fitting_priors(channels: int, largest: int) -> dict[str, Card]:
+    """The cards of the shipped and own priors of square pictures with values from 0 to 1.
+
+    Args:
+        channels: 1 for grey pictures, 3 for color.
+        largest: The largest side.
+    """
+    found = {}
+    for entry in list_priors():
+        card = entry.card
+        if card is None or card.value_range != (0.0, 1.0) or not _NAME.fullmatch(entry.name):
+            continue
+        side = card.shape[-1]
+        if card.shape == (channels, side, side) and side <= largest:
+            found[entry.name] = card
+    return found

@@ -181,6 +181,13 @@ def sentence(error: object) -> str:
     return html.escape(text[:1].upper() + text[1:])
 
 
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 1.5:
+        return "a second"
+    return f"{seconds:.0f} seconds" if seconds < 100 else f"{seconds / 60:.0f} minutes"
+
+
 def notice(words: str, kind: str = "info") -> str:
     """A status line, which screen readers read when it changes; kind: info, busy, bad, good."""
     return f'<div class="notice {kind}" role="status" aria-live="polite">{words}</div>'
