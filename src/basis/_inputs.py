@@ -123,7 +123,9 @@ def make_plan(
         ordered = needs_order(priors, mixing)
         cost = sum(prior._tile_evaluations for prior in priors)
         plan = plan_for(method, mixing.sources, ordered=ordered, cost=cost, estimate=estimate)
-    return plan if samples is None else replace(plan, posterior=Round(samples, Gibbs()))
+    return (
+        plan if samples is None else replace(plan, posterior=Round(samples, Gibbs(), sampled=True))
+    )
 
 
 def is_rows(alphas: Any) -> bool:

@@ -129,3 +129,23 @@ def test_the_same_weights_loaded_twice_are_exchangeable(tiny_prior, tmp_path):
     assert exchangeable(twice, mixture()).all()
     twice[1].card = dataclasses.replace(twice[1].card, sha256="another")
     assert not exchangeable(twice, mixture())[0, 1]
+
+
+@pytest.mark.parametrize("method", ["gibbs", "langevin", "fast"])
+def test_samples_of_a_narrow_posterior_are_wide_enough(method):
+    """A Gaussian random walk in weak noise: its posterior is as narrow as the last noise level."""
+    size, noise = 24, 0.16
+    steps = torch.tril(torch.ones(size, size, dtype=torch.float64))
+    covariance = steps @ steps.T
+    prior = GaussianMixture(torch.zeros(1, 1, size, dtype=torch.float64), covariance[None])
+    g = torch.Generator().manual_seed(0)
+    truth = prior.exact_samples(40, g)
+    m = truth + noise * torch.randn(truth.shape, generator=g, dtype=torch.float64)
+    eye = torch.eye(size, dtype=torch.float64)
+    exact = torch.linalg.inv(torch.linalg.inv(covariance) + eye / noise**2).diagonal().sqrt()
+    assert exact.mean() < 0.06 * prior.std
+    r = separate(m, prior, (1.0,), noise=noise, method=method, samples=20)
+    assert (r.std[:, 0, 0].mean(dim=0) / exact).mean().item() == pytest.approx(0.95, abs=0.1)
+    low, high = r.interval(0.9)
+    inside = (truth >= low[:, 0]) & (truth <= high[:, 0])
+    assert 0.83 < inside.double().mean().item() < 0.95

@@ -44,12 +44,15 @@ class Round:
         start: Noise level, in standard deviations of the prior, at which chains restart from the
             best answer so far; None starts from noise alone.
         finish: Whether a chain ends with a denoising step and a projection onto the observation.
+        sampled: Whether the denoising step draws from the distribution of clean sources, as a
+            posterior sample requires, instead of taking its mean, which is closer to the truth.
     """
 
     chains: int
     sampler: Sampler
     start: float | None = None
     finish: bool = True
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         if self.chains < 1:
@@ -69,6 +72,7 @@ class Round:
             "sampler": self.sampler.settings(),
             "start": self.start,
             "finish": self.finish,
+            "sampled": self.sampled,
         }
 
 
@@ -147,6 +151,7 @@ class Plan:
                 "samples": first.chains,
                 "ranking": self.ranking.by,
                 "finish": first.finish,
+                "sampled": first.sampled,
             }
         return {
             "name": "search",
@@ -162,7 +167,8 @@ class Plan:
 def single_round(sampler: Sampler, samples: int | None, estimate: Estimate) -> Plan:
     """The plan that runs a single sampler."""
     by: dict[Estimate, Any] = {"mode": "energy", "mean": "mean", "sample": "first"}
-    return Plan((Round(samples or 1, sampler),), ranking=Ranking(by[estimate]))
+    first = Round(samples or 1, sampler, sampled=samples is not None)
+    return Plan((first,), ranking=Ranking(by[estimate]))
 
 
 def plan_for(

@@ -213,7 +213,9 @@ class Search:
         if checked:
             check_finite(state.x)
         if r.finish:
-            x = denoise_and_project(problem, state.x, state.sigma, checked=checked)
+            x = denoise_and_project(
+                problem, state.x, state.sigma, checked=checked, temperature=float(r.sampled)
+            )
         else:
             x = problem.clamp(state.x)
         if not checked:
