@@ -8,11 +8,14 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import basis
 from basis.cli import main
+from basis.signals.datasets import load_images
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -20,7 +23,10 @@ README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 GENERATED = {"results.md"}
 PAGES = [README, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("tutorials/*.md"))]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^(?:    )?(basis [a-z][^\n]*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^(?: *|\$ )((?:python -m |torchrun .* -m )?basis (?:-|[a-z]+(?![a-z:]))[^\n]*)$", re.MULTILINE
+)
+CODE = re.compile(r"^```.*?^```|^    .*?$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -42,6 +48,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 def test_commands_run(page, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
+    user_files(tmp_path)
     for line in "".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line)
         assert words[0] == "basis"
@@ -204,13 +211,130 @@ def test_the_contributed_table_is_computed(contributed, monkeypatch, tmp_path):
 
 
 def commands() -> list[str]:
-    """Every command shown in the documentation or run by make."""
+    """Every command shown in the documentation, indented or in a block, or run by make."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in [*PAGES, CONTRIBUTING])
+    shown = COMMAND.findall("\n".join(CODE.findall(text)))
     makefile = re.findall(r"\$\(BIN\)/(basis .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
-    return sorted({*COMMAND.findall(text), *makefile})
+    return sorted({line[line.index("basis ") :] for line in [*shown, *makefile]})
 
 
 @pytest.mark.parametrize("line", commands())
 def test_commands_parse(line, monkeypatch):
     monkeypatch.setattr("basis.cli.guarded", lambda args, run: 0)
-    assert main(shlex.split(line, comments=True)[1:]) == 0
+    words = shlex.split(line, comments=True)[1:]
+    if words == ["--help"]:
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+    else:
+        assert main(words) == 0
+
+
+LESS = {
+    "separate": ["--method", "8", "--samples", "1", "--workers", "1"],
+    "colorize": ["--samples", "1", "--method", "4"],
+    "mix": [],
+    "sample": ["--count", "2", "--steps", "2"],
+    "priors": [],
+}
+"""The commands that are run, with flags that make them short."""
+
+
+def is_run(line: str) -> bool:
+    """Whether a command is run here: not with servers, models of others, or many samples."""
+    absent = (
+        "separate paper.png --grey --size 28 --invert",
+        "--scheduler",
+        "pipeline",
+        ":church",
+        "my-digits",
+        "measure",
+        "--each-class",
+        "demo",
+    )
+    return line.split()[1] in LESS and not any(word in line for word in absent)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The files of a user, named as in the documentation."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BASIS_DATA", str(tmp_path / "data"))
+    user_files(tmp_path)
+    return tmp_path
+
+
+def user_files(folder: Path) -> None:
+    """Digits, mixtures, a color photo larger than its prior, a mask, and folders of them."""
+    digits = (255 * load_images("sample").floats(slice(2))[:, 0]).byte().numpy()
+    photo = load_images("sample-photos").floats(slice(1))[0].permute(1, 2, 0)
+    pictures = {
+        "a": Image.fromarray(digits[0]),
+        "b": Image.fromarray(digits[1]),
+        "two": Image.fromarray(digits[0] // 2 + digits[1] // 2),
+        "photo": Image.fromarray((255 * photo).byte().numpy()).resize((48, 40)),
+        "mask": Image.new("L", (48, 40), 255),
+    }
+    pictures["mixture"] = pictures["paper"] = pictures["two"]
+    pictures["mask"].paste(0, (10, 12, 20, 22))
+    for name, picture in pictures.items():
+        picture.save(folder / f"{name}.png")
+    for name in ("mixtures", "photos"):
+        (folder / name).mkdir()
+        pictures["two" if name == "mixtures" else "a"].save(folder / name / "1.png")
+    basis.mix(list(load_images("sample").floats(slice(2)))).save(folder / "mixture.npz")
+    basis.Prior.from_pretrained("mnist").save(folder / "runs" / "photos")
+
+
+@pytest.mark.parametrize("line", [line for line in commands() if is_run(line)])
+def test_commands_of_the_tutorials_run(line, files, capsys):
+    words = shlex.split(line, comments=True)[1:]
+    assert main([*words, *LESS[words[0]]]) == 0, capsys.readouterr().err
+
+
+def test_the_command_for_missing_pixels_keeps_the_known_ones(files):
+    [line] = [line for line in commands() if "--mask" in line]
+    assert main([*shlex.split(line)[1:], "--method", "12"]) == 0
+    with np.load(files / "filled" / "sources.npz") as arrays:
+        found = torch.from_numpy(arrays["sources"])[0, 0]
+    photo = basis.read(files / "photo.png").values
+    mask = basis.read(files / "mask.png").values[0] > 0
+    assert found.shape == (3, 40, 48)
+    assert (found - photo)[:, mask].abs().max() < 0.01
+    assert (found - photo)[:, ~mask].abs().max() > 0.01
+
+
+NUMBER = re.compile(r"\d[\d.,]*")
+
+
+def transcript(page: Path) -> list[tuple[str, str]]:
+    """The commands after a `$` on a page, and what they print."""
+    shown = re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    parts = [part.split("\n", 1) for text in shown for part in text.split("$ ")[1:]]
+    return [(command, output) for command, output in parts]
+
+
+def test_the_first_hour_is_as_printed(files, capsys):
+    """The user's file: two digits in dark ink, enlarged, in color, on white."""
+    digits = load_images("sample").floats([2, 9])[:, 0]
+    ink = Image.fromarray((255 * (1 - digits.sum(dim=0).clamp(0, 1))).byte().numpy())
+    ink.resize((280, 280), Image.Resampling.BICUBIC).convert("RGB").save("paper.png")
+    steps = transcript(DOCS / "start.md")
+    assert [command.split()[0] for command, _ in steps[:3]] == ["git", "cd", "pip"]
+    for command, printed in steps[3:]:
+        main(shlex.split(command)[1:])
+        done = capsys.readouterr()
+        assert NUMBER.sub("N", done.out + done.err) == NUMBER.sub("N", printed), command
+    names = {path.name for path in (files / "separated").iterdir()}
+    text = (DOCS / "start.md").read_text(encoding="utf-8")
+    assert names == set(re.findall(r"`((?:paper-|panel|sources|run)[\w-]*\.\w+)`", text))
+
+
+@pytest.mark.parametrize("page", ["start.md", "concepts.md"])
+def test_announced_runs_are_as_printed(page):
+    """A run that takes long is announced with its tiles."""
+    from basis._separate import _task
+    from basis.priors.tiled import Tiled
+
+    prior = Tiled(basis.Prior.from_pretrained("mnist"), 280, 280)
+    task = _task(torch.zeros(1, 1, 280, 280), prior)
+    assert f"\n{task}, about " in (DOCS / page).read_text(encoding="utf-8")

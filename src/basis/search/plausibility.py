@@ -33,7 +33,7 @@ _MISFIT = (
 )
 _CLIPPED = (
     "many values equal the largest one, as in a clipped sum; check alphas, and use "
-    "mixing.clipped() (--clipped) if the sum was clipped"
+    "mixing.clipped() (--mixing clipped) if the sum was clipped"
 )
 _UNLIKELY = (
     "the sources do not look like signals that the prior knows; check alphas and the number of "
