@@ -17,7 +17,7 @@ from basis._separate import separate
 from basis.errors import BasisError
 from basis.priors.card import Energies
 from basis.priors.prior import Prior
-from basis.progress import Callback
+from basis.progress import Callback, with_bar
 from basis.samplers.sampler import geometric
 from basis.search.plan import Plan, plan_for
 from basis.search.plausibility import energies_of
@@ -180,7 +180,9 @@ def check_prior(
     noise = torch.randn(signals.shape, generator=generator).to(signals)
     try:
         with torch.no_grad():
-            answers = {s: prior.denoise(signals + s * noise, s) for s in sigmas}
+            answers = {
+                s: prior.denoise(signals + s * noise, s) for s in with_bar(sigmas, "testing")
+            }
     except BasisError as error:  # of a user's function
         return [Finding("function", False, str(error))]
     if not all(torch.isfinite(a).all() for a in answers.values()):
@@ -260,7 +262,7 @@ def _scale(prior: Prior, signals: Tensor, noise: Tensor, sigmas: Sequence[float]
     middle = sigmas[len(sigmas) // 2]
     noisy = signals + middle * noise
     errors = {}
-    for factor in _FACTORS:
+    for factor in with_bar(_FACTORS, "testing the noise scale"):
         given = factor * middle
         if prior.sigma_min <= given <= prior.sigma_max:
             with torch.no_grad():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+T = TypeVar("T")
 
 DELAY = 3.0
 """Seconds before a bar appears; shorter work shows none."""
@@ -73,6 +75,15 @@ def progress_bar(
             bar.update(p.done - bar.n)
 
         yield update
+
+
+def with_bar(items: Sequence[T], label: str) -> Iterator[T]:
+    """The items one by one, with a bar on a terminal or in a notebook if they take long."""
+    with progress_bar(None, label) as report:
+        for done, item in enumerate(items, start=1):
+            yield item
+            if report is not None:
+                report(Progress(done, len(items), 0.0))
 
 
 def bar_size() -> dict[str, Any]:

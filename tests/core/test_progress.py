@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import basis
-from basis.progress import Progress, duration, progress_bar
+from basis.progress import Progress, duration, progress_bar, with_bar
 
 
 def slow_denoiser(x, sigma):
@@ -55,3 +55,13 @@ def test_a_bar_on_a_terminal(monkeypatch, size):
 @pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (1020, "17 min"), (9000, "2.5 h")])
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_items_are_counted_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("basis.progress.DELAY", 1e-9)
+    assert list(with_bar("abc", "testing")) == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("basis.progress._interactive", lambda: True)
+    for item in with_bar("abc", "testing"):
+        time.sleep(0.1 * (item == "b"))
+    assert "testing: " in capsys.readouterr().err

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from basis.errors import BasisError
+from basis.progress import with_bar
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ def read_features(extractor: FeatureExtractor, images: Any, count: int | None = 
         raise BasisError("a distance needs at least 2 images in each set")
     rows = max(1, extractor.batch // per_row)
     parts = []
-    for first in range(0, -(-total // per_row), rows):
+    for first in with_bar(range(0, -(-total // per_row), rows), "features"):
         part = images[first : first + rows]
         part = part if isinstance(part, Tensor) else torch.as_tensor(np.array(part))
         parts.append(extractor.extract(part.reshape(-1, *images.shape[-3:])))

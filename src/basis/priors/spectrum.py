@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from basis.errors import BasisError
+from basis.progress import with_bar
 from basis.tensors import cosine_frequencies, dct
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def measure_spectrum(
     kept = [number for number in range(_BINS) if bool((bins == number).any())]
     frequencies = [lengths.flatten()[bins == b].log().mean().exp().item() for b in kept]
     values = []
-    for level in levels:
+    for level in with_bar(levels, "measuring"):
         sigma = level * prior.std
         total = torch.zeros(prior.shape, dtype=torch.float64)
         with torch.inference_mode():
