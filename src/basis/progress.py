@@ -52,28 +52,40 @@ def progress_bar(
         progress: A function is used as it is; True shows a bar, False none; None shows one on a
             terminal or in a notebook.
         label: What the bar says.
-        task: A description of the work. It is printed with the time that it will take, estimated
-            from the first step, unless that is short.
+        task: A description of the work. Unless progress is False or a function, long work is
+            announced by it and the time that it will take, estimated from the first step.
     """
     if callable(progress):
         yield progress
         return
-    if progress is False or (progress is None and not _interactive()):
+    shown = progress is True or (progress is None and _interactive())
+    if progress is False or not (shown or task):
         yield None
         return
-    from tqdm.auto import tqdm
-
     started = time.monotonic()
-    with tqdm(desc=label, unit="step", delay=DELAY, leave=False, **bar_size()) as bar:
+    announced = not task
 
-        def update(p: Progress) -> None:
-            if bar.n == 0 and task:
-                seconds = (time.monotonic() - started) / p.done * p.total
-                if seconds > LONG:
-                    print(f"{task}, about {duration(seconds)}", file=sys.stderr)
+    def announce(p: Progress) -> None:
+        nonlocal announced
+        seconds = (time.monotonic() - started) / p.done * p.total
+        if seconds > LONG:
+            print(f"{task}, about {duration(seconds)}", file=sys.stderr)
+        announced = True
+
+    def update(p: Progress) -> None:
+        if not announced:
+            announce(p)
+        if bar is not None:
             bar.total = p.total
             bar.update(p.done - bar.n)
 
+    if not shown:
+        bar = None
+        yield update
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=label, unit="step", delay=DELAY, leave=False, **bar_size()) as bar:
         yield update
 
 

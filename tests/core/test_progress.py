@@ -24,10 +24,11 @@ def test_a_function_is_called_and_false_shows_nothing():
             assert report is None
 
 
-def test_long_work_is_announced_with_its_time(monkeypatch, capsys):
+@pytest.mark.parametrize("progress", [True, None])
+def test_long_work_is_announced_with_its_time(monkeypatch, capsys, progress):
     clock = iter([0.0, 3.0])
     monkeypatch.setattr("basis.progress.time.monotonic", lambda: next(clock))
-    with progress_bar(True, "separating", "256x256: 121 tiles of 28x28") as report:
+    with progress_bar(progress, "separating", "256x256: 121 tiles of 28x28") as report:
         report(Progress(1, 340, 0.5))
         report(Progress(2, 340, 0.5))
     assert "121 tiles of 28x28, about 17 min" in capsys.readouterr().err
