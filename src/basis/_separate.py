@@ -106,7 +106,7 @@ def separate(
         workers: Batches run in parallel on a CPU; by default the number of torch's threads.
         progress: True for a progress bar, False for none, or a function that is called with a
             `Progress` after every step; an exception in it ends the separation. By default there is
-            a bar on a terminal and in notebooks; elsewhere only work of more than 15 s is announced.
+            a bar on a terminal and in notebooks; elsewhere work of more than 15 s is announced.
     """
     return separate_batch(**locals())
 

@@ -162,14 +162,14 @@ def chosen_method(args: argparse.Namespace) -> Any:
     return replace(plan, rounds=(first,), trajectory=tuple(args.trajectory or ()))
 
 
-def add_estimate(group: Group) -> None:
+def add_estimate(group: Group, what: str = "what the sources are") -> None:
     """`--estimate`."""
     group.add_argument(
         "--estimate",
         choices=ESTIMATES,
         default="mode",
-        help="what the sources are: the most probable ones (default), the posterior mean, or one "
-        "posterior sample",
+        help=f"{what}: the most probable one found (default), the posterior mean, or one posterior "
+        "sample",
     )
 
 

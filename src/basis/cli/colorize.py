@@ -22,7 +22,7 @@ examples:
   basis colorize sample-photos:4                   a photo of the package
   basis colorize photos/ --crop 64 --workers 2     a job: resumable, in shards
 
-Of photos in color the mean of the channels is used. It is kept: only colors are added.
+A color photo is first reduced to the mean of its channels, which the result keeps exactly.
 """
 
 
@@ -55,7 +55,7 @@ def add(parser: Parser) -> None:
         type=flags.method,
         help="as for basis separate (default: the ancestral sampler, made for colors)",
     )
-    flags.add_estimate(group)
+    flags.add_estimate(group, "what a colorization is")
     flags.add_autoguidance(group)
     flags.add_seed(group)
     flags.add_computing(parser)

@@ -17,8 +17,8 @@ examples:
   basis priors show mnist                              the card of a prior, or of its folder
   basis priors add runs/photos --name photos           gives a trained prior a name
   basis priors add owner/name --revision main          from the model hub
-  basis priors measure runs/photos --data photos/      writes typical energies into the card, with
-                                                       which results are compared
+  basis priors measure runs/photos --data photos/      adds typical energies to its card, which
+                                                       results are compared with
 """
 
 
