@@ -215,7 +215,7 @@ def make_mixing(
 def read_mask(
     mask: Any, size: tuple[int, ...] | None = None, original: tuple[int, ...] | None = None
 ) -> Any:
-    """Ones where a picture is white; arrays as they are.
+    """Ones where a picture or an 8-bit array is white; other arrays as they are.
 
     Args:
         mask: An array, or the path of a picture.
@@ -225,6 +225,8 @@ def read_mask(
     """
     if isinstance(mask, str | Path):
         mask = (read(mask, grey=True).values > 0.5).double()
+    elif str(getattr(mask, "dtype", "")).endswith("uint8") and mask.max() > 1:
+        mask = mask > 127  # an 8-bit picture
     have = tuple(np.shape(mask)[-2:])
     if size is None or len(have) != 2 or have == size or original not in (None, have):
         return mask

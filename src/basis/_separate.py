@@ -49,6 +49,7 @@ from basis.signals.observation import Observation, Source, as_observation, read
 MOST_SOURCES = 4
 """The largest number of sources that is tried if it is unknown."""
 _ACCEPTED = LIKELY / 3  # the plausibility from which a number of sources is accepted
+_UNIFORM = 0.2  # a source with less than this fraction of the std of another is nearly uniform
 _NOT_IDENTIFIABLE = (
     "the alphas are not identifiable: this prior accepts its signals at any scale, so a larger "
     "alpha with a smaller source explains the observation as well; give the alphas"
@@ -145,6 +146,7 @@ def separate_batch(
     own = [p.alphas for p in parts if isinstance(p, Observation) and p.alphas is not None]
     own_alphas = own[0].tolist() if own else None
     wanted, count_unknown = check_alphas(alphas, sources, mixing, own_alphas, len(priors))
+    lone_mask = mask is not None and (alphas, sources, mixing) == (None, None, None)
     run = _Run(method, estimate, samples, check_seed(seed), batch_size, workers, occurrences)
     unknown = count_unknown or (wanted is not None and None in wanted)
     if unknown and (mask is not None or noise):
@@ -178,7 +180,7 @@ def separate_batch(
     result = replace(
         result,
         item_names=names[:: len(names) // len(m)],
-        warnings=_add_warnings(result, own_alphas, alphas, priors[0], unknown),
+        warnings=_add_warnings(result, own_alphas, alphas, priors[0], unknown, lone_mask),
     )
     truth = given.sources
     if truth is not None and truth.shape == result.sources.shape:
@@ -319,10 +321,26 @@ def _stack(m: Tensor, rows: int, channels: int) -> Tensor:
 
 
 def _add_warnings(
-    result: Result, own: Sequence[float] | None, alphas: Any, prior: Prior, unknown: bool
+    result: Result,
+    own: Sequence[float] | None,
+    alphas: Any,
+    prior: Prior,
+    unknown: bool,
+    lone_mask: bool,
 ) -> tuple[str, ...]:
     """The warnings of every item, with those that concern all of them."""
     more = []
+    if lone_mask and own is None:
+        more.append("split into two sources; to fill in a single picture, give alphas (1,)")
+    mixed = None if result.alphas is None else result.alphas[0].square().sum().sqrt().item()
+    if mixed and prior.low is None and prior.high is None and result.mixing.mask is None:
+        observed = result.observation.double().square().mean().sqrt().item()
+        expected = mixed * math.hypot(prior.std, prior.center)
+        if not 0.2 < observed / expected < 5:
+            more.append(
+                f"the values of the observation have a root mean square of {observed:.3g}, but "
+                f"priors of std {prior.std:g} lead to {expected:.3g}; check the std of the prior"
+            )
     if own is not None and result.alphas is not None and not unknown and not is_rows(alphas):
         used = result.alphas[0].tolist()
         if len(used) != len(own) or any(
@@ -333,7 +351,20 @@ def _add_warnings(
     if isinstance(prior, Tiled) and prior.prior.card is not None:
         tile = "x".join(map(str, prior.prior.shape[1:]))
         more.append(f"separated through overlapping tiles of {tile}")
-    return tuple("; ".join(filter(None, (line, *more))) for line in result.warnings)
+    own_lines = zip(result.warnings, _uniform(result), strict=True)
+    return tuple("; ".join(filter(None, (*lines, *more))) for lines in own_lines)
+
+
+def _uniform(result: Result) -> list[str]:
+    """Names sources that are nearly uniform next to others of the same prior, for every item."""
+    if result.counts is not None or len({p["name"] for p in result.settings["priors"]}) > 1:
+        return [""] * len(result.sources)
+    stds = result.sources.flatten(2).std(dim=2)
+    flat = stds < _UNIFORM * stds.amax(dim=1, keepdim=True)
+    named = [", ".join(str(i + 1) for i, f in enumerate(row) if f) for row in flat.tolist()]
+    return [
+        f"source {n} is nearly uniform: the split failed or is empty" if n else "" for n in named
+    ]
 
 
 def _estimate_alphas(

@@ -356,7 +356,7 @@ def summary(result: Result) -> list[str]:
     ]
     scores = _scores(result)
     if scores is not None:
-        lines.append(f"{scores[0]} {metrics.summarize(scores[1])} dB")
+        lines.append(f"{scores[0]} {metrics.summarize(scores[1])} dB{_trivial(result)}")
     if result.alphas is not None and (result.identifiable is not None or result.counts is not None):
         for name, alphas in list(zip(result.item_names, result.alphas.tolist(), strict=True)):
             found = [a for a in alphas if a]
@@ -372,7 +372,7 @@ def summary(result: Result) -> list[str]:
     else:
         lines.append(f"residual at most {worst:.3g} rms")
     if result.plausibility is None:
-        lines.append("plausibility unknown")
+        lines.append("plausibility unknown (basis.check tests the prior)")
     else:
         least, most = result.plausibility.min().item(), result.plausibility.max().item()
         shown = f"{least:.2g}" if count == 1 else f"{least:.2g} to {most:.2g}"
@@ -399,6 +399,19 @@ def summary(result: Result) -> list[str]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number > 1 else ''}"
+
+
+def _trivial(result: Result) -> str:
+    """The score of the trivial baseline, the observation divided by the sum of the alphas."""
+    if result.alphas is None or result.truth is None or result.alphas.sum(dim=1).min() <= 0:
+        return ""
+    total = result.alphas.sum(dim=1).to(result.observation)
+    share = result.observation / total.view(-1, *[1] * (result.observation.ndim - 1))
+    if share.shape[1:] != result.truth.shape[2:]:
+        return ""
+    baseline = replace(result, sources=share[:, None].expand_as(result.truth))
+    scores = _scores(baseline)
+    return "" if scores is None else f", trivial baseline {scores[1].mean().item():.2f} dB"
 
 
 def _scores(result: Result) -> tuple[str, Tensor] | None:

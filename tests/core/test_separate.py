@@ -282,3 +282,23 @@ def test_result_is_saved_shown_and_printed(tiny_prior, mixed, tmp_path):
     with pytest.raises(BasisError, match="file"):
         r.save(tmp_path / "file")
     assert r._repr_png_().startswith(b"\x89PNG")
+
+
+def test_what_went_wrong_is_named(toy_prior, patterns, tiny_prior):
+    wide = GaussianMixture(torch.zeros(1, 1, 4, 4), torch.tensor([1.0]))
+    m = 100 * torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    assert "std" in separate(m, wide, method=40).warnings[0]
+    assert not separate(m / 100, wide, method=40).warnings[0]
+    mask = np.full((1, 8, 8), 255, np.uint8)
+    one = torch.rand(1, 1, 8, 8)
+    assert "alphas (1,)" in separate(one, tiny_prior, mask=mask, method=QUICK).warnings[0]
+    assert "alphas" not in separate(one, tiny_prior, (1.0,), mask=mask, method=QUICK).warnings[0]
+    # A flat picture of a prior whose other picture holds everything.
+    empty = separate(patterns[[0, 1]].sum(dim=0)[None], toy_prior, method="fast")
+    assert "uniform" in empty.warnings[0]
+    assert "uniform" not in separate(patterns[[2, 3]].sum(0)[None], toy_prior).warnings[0]
+
+
+def test_the_trivial_baseline_is_printed(toy_prior, patterns):
+    mixed = basis.mix(patterns[None, [1, 2]].float())
+    assert "trivial baseline" in str(separate(mixed, toy_prior, method=40))

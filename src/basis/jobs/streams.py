@@ -212,6 +212,8 @@ def as_stream(
     if isinstance(observations, np.ndarray):
         return _array_stream(observations, shape, change)
     paths = [observations] if isinstance(observations, str | Path) else list(observations)
+    if paths and not all(isinstance(path, str | Path) for path in paths):
+        return _in_memory(as_observation(paths, shape))
     if len(paths) == 1 and Path(paths[0]).suffix.lower() in (".npy", ".npz"):
         return _open_array(Path(paths[0]), shape, change)
     found: list[Path] = []

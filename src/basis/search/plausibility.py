@@ -37,7 +37,8 @@ _CLIPPED = (
 )
 _UNLIKELY = (
     "the sources do not look like signals that the prior knows; check alphas and the number of "
-    "sources, whether the picture is inverted{clipped}, more evaluations, and the prior"
+    "sources, whether the picture is inverted{clipped} or of low contrast, more evaluations, and "
+    "the prior"
 )
 _EXACT_SAMPLES = 256  # signals on which a prior that samples exactly is measured
 
