@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import textwrap
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -132,12 +133,14 @@ def members(value: type) -> list[str]:
     out = []
     for name, found in vars(value).items():
         inner = found.__func__ if isinstance(found, classmethod | staticmethod) else found
-        if name.startswith("_") or not (inspect.isroutine(inner) or isinstance(inner, property)):
+        if name.startswith("_") or not (
+            inspect.isroutine(inner) or isinstance(inner, property | cached_property)
+        ):
             continue
         text = docstring(inner)
         if not text:  # as in the parent class
             continue
-        title = name if isinstance(inner, property) else signature_of(inner, name)
+        title = name if isinstance(inner, property | cached_property) else signature_of(inner, name)
         out += [f"- `{' '.join(title.split())}`", "", textwrap.indent(text, "  "), ""]
     return ["**Members**", "", *out] if out else []
 

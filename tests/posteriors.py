@@ -4,10 +4,22 @@ import math
 
 import torch
 
+import basis
 from basis.priors.gaussian import GaussianMixture
 from basis.samplers.problem import Noise, Problem
 
 F64 = torch.float64
+SHAPE = (2, 5)
+WEIGHTS = torch.randn(7, 20, generator=torch.Generator().manual_seed(1), dtype=F64)
+MIXINGS = {
+    "mixture": basis.mixture((1.0, 0.5)),
+    "mixtures": basis.mixtures([(1.0, 0.5), (0.3, -1.0)]),
+    "masked": basis.mixture((1.0, 0.5)).replace(mask=torch.tensor([1.0, 0, 1, 1, 0])),
+    "convolution": basis.convolution(torch.randn(2, 3, generator=torch.Generator().manual_seed(1))),
+    "downsample": basis.downsample(5, (1.0, 0.5)),
+    "linear": basis.linear(lambda x: x.flatten(1) @ WEIGHTS.to(x).T),
+}
+"""Mixings of every kind, for sources of shape `SHAPE`."""
 
 
 class OneStream(Noise):

@@ -146,7 +146,7 @@ def separate_batch(
     own = [p.alphas for p in parts if isinstance(p, Observation) and p.alphas is not None]
     own_alphas = own[0].tolist() if own else None
     wanted, count_unknown = check_alphas(alphas, sources, mixing, own_alphas, len(priors))
-    lone_mask = mask is not None and (alphas, sources, mixing) == (None, None, None)
+    lone_mask = mask is not None and all(x is None for x in (alphas, sources, mixing))
     run = _Run(method, estimate, samples, check_seed(seed), batch_size, workers, occurrences)
     unknown = count_unknown or (wanted is not None and None in wanted)
     if unknown and (mask is not None or noise):

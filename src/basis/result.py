@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ class Result:
             raise BasisError("interval needs at least two samples; pass samples=20 to separate")
         return central_interval(self.samples, level)
 
-    @property
+    @cached_property
     def modes(self) -> list[tuple[Mode, ...]] | None:
         """The modes of every item by descending weight; None without samples."""
         if self.samples is None:

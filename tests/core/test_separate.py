@@ -293,6 +293,8 @@ def test_what_went_wrong_is_named(toy_prior, patterns, tiny_prior):
     one = torch.rand(1, 1, 8, 8)
     assert "alphas (1,)" in separate(one, tiny_prior, mask=mask, method=QUICK).warnings[0]
     assert "alphas" not in separate(one, tiny_prior, (1.0,), mask=mask, method=QUICK).warnings[0]
+    two = separate(one, tiny_prior, np.array([1.0, 0.5]), mask=mask, method=QUICK)
+    assert two.sources.shape[1] == 2
     # A flat picture of a prior whose other picture holds everything.
     empty = separate(patterns[[0, 1]].sum(dim=0)[None], toy_prior, method="fast")
     assert "uniform" in empty.warnings[0]

@@ -6,22 +6,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from posteriors import F64, dense
+from posteriors import F64, MIXINGS, SHAPE, WEIGHTS, dense
 
 import basis
 from basis.errors import BasisError
 from basis.mixings.matrix import grey, mixture
 from basis.mixings.per_item import PerItemMixing
 
-SHAPE = (2, 5)
-WEIGHTS = torch.randn(7, 20, generator=torch.Generator().manual_seed(1), dtype=F64)
-MIXINGS = {
-    "mixture": basis.mixture((1.0, 0.5)),
-    "mixtures": basis.mixtures([(1.0, 0.5), (0.3, -1.0)]),
-    "masked": basis.mixture((1.0, 0.5)).replace(mask=torch.tensor([1.0, 0, 1, 1, 0])),
-    "convolution": basis.convolution(torch.randn(2, 3, generator=torch.Generator().manual_seed(1))),
-    "downsample": basis.downsample(5, (1.0, 0.5)),
-    "linear": basis.linear(lambda x: x.flatten(1) @ WEIGHTS.to(x).T),
+MIXINGS = MIXINGS | {
     "linear with adjoint": basis.linear(
         lambda x: x.flatten(1) @ WEIGHTS.to(x).T, lambda m: (m @ WEIGHTS.to(m)).view(-1, 2, *SHAPE)
     ),

@@ -2,24 +2,13 @@
 
 import pytest
 import torch
-from posteriors import F64, check_gaussian, exact_posterior, gaussians
+from posteriors import F64, MIXINGS, SHAPE, check_gaussian, exact_posterior, gaussians
 
 import basis
 from basis.errors import BasisError
 from basis.priors.gaussian import GaussianMixture
 from basis.priors.prior import Prior
 from basis.samplers import SAMPLERS, Basis, Dirac, Gibbs
-
-SHAPE = (2, 5)
-WEIGHTS = torch.randn(7, 20, generator=torch.Generator().manual_seed(1), dtype=F64)
-MIXINGS = {
-    "mixture": basis.mixture((1.0, 0.5)),
-    "mixtures": basis.mixtures([(1.0, 0.5), (0.3, -1.0)]),
-    "masked": basis.mixture((1.0, 0.5)).replace(mask=torch.tensor([1.0, 0, 1, 1, 0])),
-    "convolution": basis.convolution(torch.randn(2, 3, generator=torch.Generator().manual_seed(1))),
-    "downsample": basis.downsample(5, (1.0, 0.5)),
-    "linear": basis.linear(lambda x: x.flatten(1) @ WEIGHTS.to(x).T),
-}
 
 
 def sources(priors, count, seed=4):

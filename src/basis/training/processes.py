@@ -1,4 +1,4 @@
-"""The process that trains: signals that stop it, its progress bar, and others beside it.
+"""Processes of a training run: their cooperation, their progress bar, and how they are stopped.
 
 Several processes are started by torchrun. Each draws the same images and noise from the same
 generator and computes its share of the batch; `DistributedDataParallel` averages the gradients, so
